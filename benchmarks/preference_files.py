@@ -77,6 +77,10 @@ def judged(folder: Path, repository: str, place: str, job: str) -> tuple[str, st
     if code:
         return "refused", said
     found = json.loads(out.getvalue())
+    if found["kind"] == "job":
+        wrong = list(_job_flaws(found["job"], path.read_text()))
+        models = ", ".join(found["job"]["models"])
+        return ("wrong", "; ".join(wrong)) if wrong else ("right", f"a job document: {models}")
     flaws = list(_flaws(found["options"], yaml.safe_load(path.read_text()), job))
     return ("wrong", "; ".join(flaws)) if flaws else ("right", f"--recipe {found['options']['recipe']}")
 
@@ -94,6 +98,42 @@ def _flaws(options: dict[str, Any], table: dict[str, Any], job: str) -> Any:
     for name, value in wanted.items():
         if str(options.get(name)) != str(value) and not (value == 1 and name not in options):
             yield f"{name} is {options.get(name)}, not {value}"
+
+
+_LINES = (
+    (r"--(?:actor|model)\.model_name_or_path (\S+)", "model"),
+    (r"actor_rollout_ref\.model\.path=([\w./-]+)", "model"),
+    (r"--ds\.zero_stage (\d)", "strategy"),
+    (r"--train\.micro_batch_size (\d+)", "rows"),
+    (r"actor\.ppo_micro_batch_size_per_gpu=(\d+)", "rows"),
+    (r"(?:vllm|rollout)\.gpu_memory_utilization[= ]([\d.]+)", "share"),
+    (r"(?:tensor_model_parallel_size=|vllm\.tensor_parallel_size )(\d+)", "ranks"),
+    (r"(?:--reward\.model_name_or_path )(\S+)", "reward"),
+)
+
+
+def _job_flaws(job: dict[str, Any], text: str) -> Any:
+    """What a document of OpenRLHF or verl must say by lines of its command that are not comments."""
+    said = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    first, engine = next(iter(job["models"].values())), job["models"].get("engine", {})
+    update = next(one for one in job["phases"] if one["does"] == "train" and one["models"][0] != "critic")
+    pairs = 2 if "train_dpo" in text else 1
+    has = {
+        "model": first["model"],
+        "strategy": first["strategy"].removeprefix("zero"),
+        "rows": str(update["micro_batch"] // pairs),
+        "share": f"{engine.get('share')}",
+        "ranks": f"{engine.get('tensor_parallel')}",
+        # Beside the actor only where all share its devices.
+        "reward": job["models"].get("reward", {}).get("model") if "colocate_all" in said else None,
+    }
+    for sign, name in _LINES:
+        found = re.search(sign, said)
+        wanted = None if found is None else found[1]
+        if wanted is not None and has[name] is not None and has[name] != wanted:
+            yield f"{name} is {has[name]}, not {wanted}"
+    if "adv_estimator=gae" in said and "critic" not in job["models"]:
+        yield "no critic"
 
 
 def main(folder: Path) -> None:

@@ -34,6 +34,23 @@ class Storages:
         """Of all of them."""
         return int(self.fixed.sum())
 
+    def part(self, rows: NDArray[np.bool_]) -> "Storages":
+        """Those of some rows."""
+        numbers = np.flatnonzero(rows).tolist()
+        return Storages(
+            fixed=self.fixed[rows],
+            category=self.category[rows],
+            cuda_stream=self.cuda_stream[rows],
+            labels=tuple(self.labels[number] for number in numbers),
+            modules=tuple(self.modules[number] for number in numbers),
+        )
+
+    def computing(self) -> NDArray[np.bool_]:
+        """Rows that a pass without gradients needs: parameters and buffers."""
+        kinds = [CATEGORY_INDEX[kind] for kind in (Category.PARAMETERS, Category.BUFFERS)]
+        found: NDArray[np.bool_] = np.isin(self.category, kinds)
+        return found
+
     def owned(self, role: str) -> "Storages":
         """The same as a model's of that name."""
         return replace(self, modules=tuple(f"{role}{OWNED}{module}" for module in self.modules))

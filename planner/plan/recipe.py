@@ -113,7 +113,8 @@ class PlacedModel:
     spread: str
     """Strategy and offload in words."""
     between: str
-    """`device` or `host`: where it lies while it does not compute; `server`: on devices of its own."""
+    """`device` or `host`: where it lies while it does not compute; `weights`: these here, all else on the host;
+    `server`: on devices of its own."""
     rest_bytes: int
     """What it holds of the device, or of the host, between its phases."""
     at_peak_bytes: int

@@ -134,6 +134,35 @@ def test_a_policy_on_the_host_leaves_the_rollout_to_the_others(job: Path, capsys
     assert there["models"][0]["between"] == "host"
 
 
+def test_weights_stay_and_the_rest_is_brought_to_train(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asking = [str(job), "--gpus", "2xH100", "--strategy", "zero3", "--checkpointing", "none"]
+    here = asked(asking, capsys)["several"]
+    text = JOB.replace("train = true", 'train = true\nbetween = "weights"')
+    job.write_text(text)
+    plan = asked(asking, capsys)
+    stay = plan["several"]
+    rest = {model["role"]: model["rest_bytes"] for model in stay["models"]}
+    whole = {model["role"]: model["rest_bytes"] for model in here["models"]}
+    # 16 bits of 16 + 8 + 4 bytes a parameter stay, and what is not cut up.
+    assert rest["policy"] < 0.4 * whole["policy"]
+    phases = [{one["name"]: one["peak_bytes"] for one in several["phases"]} for several in (here, stay)]
+    assert phases[1]["rollout"] < phases[0]["rollout"]
+    assert phases[1]["update"] < phases[0]["update"]
+    away = whole["policy"] - rest["policy"] + whole["critic"] - rest["critic"]
+    assert plan["memory"]["host_bytes"] == pytest.approx(away + whole["reference"], rel=0.05)
+    # A critic that trains in a phase of its own, with more samples than the policy's.
+    own = """[[phases]]
+name = "critic"
+does = "train"
+models = ["critic"]
+micro_batch = 8
+"""
+    job.write_text(text.replace('"policy", "critic"]\nmicro_batch = 2', '"policy"]\nmicro_batch = 2') + own)
+    apart = asked(asking, capsys)["several"]
+    peaks = {one["name"]: one["peak_bytes"] for one in apart["phases"]}
+    assert peaks["critic"] > peaks["update"]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "words", "said"),
     [
@@ -144,6 +173,7 @@ def test_a_policy_on_the_host_leaves_the_rollout_to_the_others(job: Path, capsys
         ("", "", ("--tp", "2"), "--tp beside a job document"),
         ("", "", ("--strategy", "megatron"), "models.policy: megatron beside other models"),
         ("", "", ("--strategy", "pp"), "models.policy: pp beside other models"),
+        ('between = "host"', 'between = "weights"', (), "between = 'weights' is about what is trained"),
         ('"own"\nbetween', '"other"\nbetween', (), "has 256 words and policy"),
         ('"own"\nbetween', '"nowhere/at/all"\nbetween', (), "models.reference: "),
         ('"own"\nbetween', '"train.py"\nbetween', (), "is no model: name an id"),

@@ -33,6 +33,8 @@ ALLOWED = {
     "planner/from_config/formats/loops/open_instruct.py": {"bf16"},  # accelerate's word
     "planner/from_config/formats/loops/torchtitan.py": {"bf16"},  # accelerate's word
     "planner/from_config/formats/loops/torchtune.py": {"bf16", "fp32"},  # its types
+    "planner/from_config/documents/openrlhf.py": {"bf16"},  # its type
+    "planner/from_config/documents/verl.py": {"fp32"},  # its type
     "planner/megatron/arguments.py": {"bf16", "fp16", "fp32"},  # types of Megatron-LM's options
     "planner/from_config/formats/deepspeed.py": {"bf16", "fp16", "adamw"},  # sections, a type
     "executor/launch/deepspeed/config.py": {"bf16", "fp16"},  # DeepSpeed's sections

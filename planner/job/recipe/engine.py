@@ -204,7 +204,9 @@ def engines(
         "gpu-memory-utilization": str(asked.share),
     }
     if asked.mode == "colocate":
-        words["max-num-batched-tokens"] = str(_BATCHED_TOKENS)
+        words["max-num-batched-tokens"] = str(asked.batched_tokens or _BATCHED_TOKENS)
+    elif asked.batched_tokens:
+        words["max-num-batched-tokens"] = str(asked.batched_tokens)
     if asked.eager:
         words["enforce-eager"] = "true"
     inner = replace(

@@ -1,7 +1,9 @@
 """All models of a job on one device: the run of the one that is searched, the others beside it, their phases behind."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from gpu_plan.planner.job.rollouts import Engine
 from gpu_plan.planner.job.several.generated import cast_bytes
@@ -9,7 +11,7 @@ from gpu_plan.planner.job.several.runner import Runner, forward_stream
 from gpu_plan.planner.memory.phases import Standing, gathered_bytes
 from gpu_plan.planner.memory.stream import Phase, RankStream
 from gpu_plan.planner.memory.together import Storages, Together, Window, left_by, made, rest_of, second_pass, window_of
-from gpu_plan.planner.options.several.given import Between, Does, JobGiven, PhaseGiven
+from gpu_plan.planner.options.several.given import Between, Does, JobGiven, ModelGiven, PhaseGiven
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.trace.events import Category, IntArray, StepTrace
 
@@ -42,10 +44,17 @@ class Composer:
         for role, runner in self.runners.items():
             searched = role == self.job.anchor.role
             found += 0 if searched else runner.host_bytes(family, batch)
-            if runner.given.between is Between.HOST:
+            if runner.given.between is not Between.DEVICE:
                 rest = rest_of(own, batch.micro_batch)[1] if searched else runner.rest(family, batch)
-                found += rest.nbytes
+                found += away_of(rest, runner.given).nbytes
         return found
+
+
+def away_of(rest: Storages, given: ModelGiven) -> Storages:
+    """What of a model lies on the host while it does not compute."""
+    if given.between is Between.HOST:
+        return rest
+    return rest.part(~rest.computing() if given.between is Between.WEIGHTS else np.zeros(len(rest.labels), np.bool_))
 
 
 class _Composed:
@@ -66,14 +75,18 @@ class _Composed:
         self._here, self._rest = rest_of(own, batch.micro_batch)
         self._left: IntArray | None = left_by(own)
         """Batch and outputs of the update, until another phase begins."""
-        self._placed: IntArray | None = self._here
-        """Storages of the searched model; None while they lie on the host."""
+        self._gone = away_of(self._rest, composer.job.anchor)
+        """What of the searched model lies on the host between its phases."""
+        whole = composer.job.anchor.between is Between.HOST
+        rows = np.ones(len(self._here), np.bool_) if whole else ~self._rest.computing()
+        self._placed: IntArray | None = self._here[rows]
+        """These storages; None while they lie on the host."""
 
     def build(self) -> RankStream:
         """Residents first; then, behind the training run, every phase in the document's order."""
         for role, runner in self._runners.items():
-            if role != self._job.anchor.role and runner.given.between is Between.DEVICE:
-                self._together.beside(self._resting(role))
+            if role != self._job.anchor.role and runner.given.between is not Between.HOST:
+                self._together.beside(self._staying(role))
         if self._trace.num_events:
             for phase in self._job.phases:
                 for role in phase.roles:
@@ -82,6 +95,11 @@ class _Composed:
 
     def _resting(self, role: str) -> Storages:
         return self._runners[role].rest(self._family, self._batch).owned(role)
+
+    def _staying(self, role: str) -> Storages:
+        """What of a model never leaves the device."""
+        rest = self._resting(role)
+        return rest if self._runners[role].given.between is Between.DEVICE else rest.part(rest.computing())
 
     def _one(self, phase: PhaseGiven, role: str) -> None:
         """One model's part of a phase."""
@@ -105,14 +123,17 @@ class _Composed:
             self._left = None
 
     def _move(self, needed: bool) -> None:
-        """The searched model comes or goes, where it lies on the host meanwhile; its weights come as one whole."""
-        if self._job.anchor.between is not Between.HOST:
+        """What of the searched model lies on the host meanwhile comes or goes, as one whole. Of one whose weights stay
+        the rest comes to train alone, which is the run itself."""
+        between = self._job.anchor.between
+        if between is Between.DEVICE:
             return
+        needed = needed and between is Between.HOST
         if self._placed is not None and not needed:
             self._together.send(self._placed)
             self._placed = None
         elif self._placed is None and needed:
-            self._placed = self._together.bring(self._rest.owned(self._job.anchor.role))
+            self._placed = self._together.bring(self._gone.owned(self._job.anchor.role))
 
     def _engine_part(self, phase: PhaseGiven, role: str) -> None:
         if self._engine is None:
@@ -163,10 +184,13 @@ class _Composed:
     def _other_part(self, phase: PhaseGiven, role: str) -> None:
         runner, rows = self._runners[role], self._rows(phase)
         brought = None
-        if runner.given.between is Between.HOST:
-            brought = self._together.bring(self._resting(role))
+        trains = phase.does is Does.TRAIN
+        if runner.given.between is Between.HOST or (runner.given.between is Between.WEIGHTS and trains):
+            brought = self._together.bring(away_of(self._resting(role), runner.given))
         if phase.does is Does.TRAIN:
-            window = runner.update(self._family, self._batch)
+            # In the phase of the first one it takes as many samples; in one of its own as many as that says.
+            own = phase is not self._job.update and phase.micro_batch is not None
+            window = runner.update(self._family, replace(self._batch, micro_batch=rows) if own else self._batch)
         elif phase.does is Does.GENERATE:
             assert runner.generating is not None
             window = runner.generating(phase, rows)

@@ -111,9 +111,11 @@ def _model(
         accumulation = min(batch.accumulation_steps, 2)
         trace = evaluator.provider.trace(evaluator.variant(family), batch.micro_batch)
         alone = family.strategy.rank(evaluator.context(family, accumulation, trace)).stream
-        rest = rest_of(alone, batch.micro_batch)[1].nbytes
+        rest = rest_of(alone, batch.micro_batch)[1]
     else:
-        rest = runner.rest(family, batch).nbytes
+        rest = runner.rest(family, batch)
+    if model.between is Between.WEIGHTS:
+        rest = rest.part(rest.computing())
     spec = runner.evaluator.provider.spec()
     return PlacedModel(
         role=model.role,
@@ -123,7 +125,7 @@ def _model(
         dtype=_dtype(spec, runner.evaluator.variant(own).regime),
         spread=_spread(own, model),
         between=str(model.between),
-        rest_bytes=rest,
+        rest_bytes=rest.nbytes,
         at_peak_bytes=at_peak,
     )
 

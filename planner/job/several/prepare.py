@@ -151,9 +151,9 @@ class _Job:
         beside = engines(asked, lengths, self._inner(()), self.cluster, self.sources[model.role], self.note)
         if asked.mode == "server":
             ranks = server_ranks(asked, self.cluster, beside)
-            return training_part(self.cluster, ranks), beside.on(ranks, ranks, None)
+            return training_part(self.cluster, ranks), beside.on(ranks, ranks, asked.sequences)
         ranks = asked.tensor_parallel or 1
-        rows = None if rollout.micro_batch is None else rollout.micro_batch * ranks
+        rows = asked.sequences or (None if rollout.micro_batch is None else rollout.micro_batch * ranks)
         return self.cluster, beside.on(self.cluster.world_size, ranks, rows)
 
 
@@ -177,6 +177,6 @@ def _fixed(job: JobGiven) -> tuple[Assumption, ...]:
                 "assumed",
             )
         )
-    if any(model.between is Between.HOST for model in job.models):
+    if any(model.between is not Between.DEVICE for model in job.models):
         texts.append(("what lies on the host is moved whole, before its phase and behind it", "assumed"))
     return tuple(Assumption(text=text, basis=basis) for text, basis in texts)  # type: ignore[arg-type]

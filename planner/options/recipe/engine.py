@@ -28,6 +28,10 @@ class EngineGiven:
     eager: bool
     engine: str = "vllm"
     """Which it is, as `--server` names it."""
+    sequences: int | None = None
+    """That it computes at once; None: as many as a rank's group generates."""
+    batched_tokens: int | None = None
+    """That it computes at once; None: as TRL sets it."""
 
 
 def read_engine(words: Mapping[str, str], recipe: str) -> EngineGiven | None:

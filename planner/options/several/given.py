@@ -39,6 +39,9 @@ class Between(StrEnum):
 
     DEVICE = "device"
     HOST = "host"
+    """Whole, and brought for every phase in which it computes."""
+    WEIGHTS = "weights"
+    """Its weights stay on the device; gradients and optimizer state lie on the host, and are brought to train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from gpu_plan.planner.workload.recipes import ENGINES
 
 _TRAINING = ("optimizer", "checkpointing", "peft", "lora_rank", "lora_targets")
 _SPREAD = ("precision", "strategy", "offload", "attention")
-_ENGINE = ("where", "share", "tensor_parallel", "sleep", "eager")
+_ENGINE = ("where", "share", "tensor_parallel", "sleep", "eager", "max_num_seqs", "max_num_batched_tokens")
 _KEYS = ("model", "train", "head", "between", *_SPREAD, *_TRAINING, "engine", *_ENGINE)
 
 
@@ -27,12 +27,15 @@ def read_model(role: str, table: object, where: str) -> ModelGiven:
             raise InputError(f"{part.where}: an engine trains nothing: leave train out, and name the policy apart")
         what = f"is not {find_server(engine.engine).title}'s: it has share, tensor_parallel, sleep and where"
         _refuse(part, ("head", "between", *_SPREAD), what)
+    between = part.one_of("between", Between, Between.DEVICE)
+    if between is Between.WEIGHTS and not trains:
+        raise InputError(f"{part.where}: between = 'weights' is about what is trained: add train = true, or say 'host'")
     return ModelGiven(
         role=role,
         model=model,
         trains=trains,
         head=part.one_of("head", Head, Head.OWN),
-        between=part.one_of("between", Between, Between.DEVICE),
+        between=between,
         engine=engine,
         words=_words(part),
     )
@@ -69,6 +72,8 @@ def _engine(part: Part) -> EngineGiven | None:
         sleeps=sleeps,
         eager=part.flag("eager"),
         engine=name.lower(),
+        sequences=part.count("max_num_seqs"),
+        batched_tokens=part.count("max_num_batched_tokens"),
     )
 
 

@@ -6,6 +6,7 @@ from gpu_plan.planner.units import GIB, format_count, format_gib
 
 _BETWEEN = {
     "device": "{} GiB of the device between its phases",
+    "weights": "{} GiB of weights on the device between its phases, the rest on the host",
     "host": "{} GiB on the host between its phases",
     "server": "on GPUs of its own",
 }

@@ -19,6 +19,7 @@ from gpu_plan.planner.visible import visible
 
 if TYPE_CHECKING:
     from gpu_plan.planner.from_config.convert import Converted
+    from gpu_plan.planner.from_config.documents.written import Written
     from gpu_plan.planner.from_config.reading import Fetch
 
 _MAX_BYTES = 2**20
@@ -54,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json and args.toml:
         raise UsageError("--json and --toml contradict each other")
     path = Path(args.file)
-    content = read_file(path, args.config)
+    content, job = _read(path, args)
+    if job is not None:
+        return _write_job(args, job)
     world = _world(args.gpus)
     converted = convert(
         content, args.file, fetcher(path), kind=args.kind, world=world, otherwise=1 if args.gpus else None
@@ -73,6 +76,56 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def _read(path: Path, args: argparse.Namespace) -> "tuple[Mapping[str, object], Written | None]":
+    """The file's table, or the job of several models that it starts."""
+    from gpu_plan.planner.from_config.documents.find import of_script, of_table
+
+    if path.suffix == ".sh":
+        text = _bytes(path).decode("utf-8-sig", errors="replace")
+        job = of_script(text, args.file, args.model)
+        if job is not None:
+            return {}, job
+    content = read_file(path, args.config)
+    return content, None if args.kind else of_table(content, args.file, args.model)
+
+
+def _write_job(args: argparse.Namespace, job: "Written") -> int:
+    """A job document, or what it says as JSON."""
+    if args.toml or args.plan:
+        word = "--toml" if args.toml else "--plan"
+        raise UsageError(
+            f"{word}: {args.file} is a job of several models: write it with -o JOB.toml, then"
+            f" {job.command('JOB.toml', _type_of(args.gpus))}"
+        )
+    if args.json:
+        said = {"schema_version": 1, "file": args.file, "kind": "job", "tool": job.tool, "job": job.table()}
+        rest = {"gpus": job.gpus, "global_batch": job.global_batch, "notes": job.notes, "not_read": job.not_read}
+        _write(args, json.dumps({**said, **rest}, indent=2) + "\n")
+        return ExitCode.OK
+    _write(args, job.toml(_type_of(args.gpus)))
+    if args.output is not None:
+        say(f"next: {job.command(args.output, _type_of(args.gpus))}")
+        for note in job.notes:
+            say(f"planned otherwise: {note}")
+    return ExitCode.OK
+
+
+def _type_of(spec: str | None) -> str | None:
+    """The type of GPU that --gpus names, with or without a count."""
+    return spec if spec is None or _type_alone(spec) else spec.rpartition("x")[2]
+
+
+def _bytes(path: Path) -> bytes:
+    """A file that may be a configuration. UnreachableError for none, InputError for one too large."""
+    try:
+        raw = read_bytes(path, _MAX_BYTES + 1)
+    except OSError as error:
+        raise UnreachableError(f"{path} cannot be read: {error.strerror}") from None
+    if len(raw) > _MAX_BYTES:
+        raise InputError(f"{path} is larger than 1 MiB: it cannot be a configuration")
+    return raw
+
+
 def read_file(path: Path, name: str | None = None) -> Mapping[str, object]:
     """The top-level table of a YAML, JSON or TOML file.
 
@@ -81,12 +134,7 @@ def read_file(path: Path, name: str | None = None) -> Mapping[str, object]:
     """
     from gpu_plan.planner.from_config.formats.loops.torchtitan_registry import registry_table
 
-    try:
-        raw = read_bytes(path, _MAX_BYTES + 1)
-    except OSError as error:
-        raise UnreachableError(f"{path} cannot be read: {error.strerror}") from None
-    if len(raw) > _MAX_BYTES:
-        raise InputError(f"{path} is larger than 1 MiB: it cannot be a configuration")
+    raw = _bytes(path)
     try:
         if name is not None and path.suffix != ".py":
             raise UsageError(f"--config {name}: {path} is not a Python file of several configurations")

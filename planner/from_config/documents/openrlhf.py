@@ -1,0 +1,249 @@
+"""OpenRLHF's command lines.
+
+OpenRLHF 0.11.0: openrlhf/cli/train_ppo_ray.py (options, their defaults, and what it changes of them; which models share
+devices), openrlhf/cli/train_dpo.py, openrlhf/utils/deepspeed/deepspeed_utils.py (get_train_ds_config,
+get_eval_ds_config: a model that is not trained is sharded under stage 3 alone; offload_deepspeed_states: all but the
+weights), openrlhf/trainer/ppo_utils/experience_maker.py (order of the passes).
+"""
+
+from collections.abc import Sequence
+
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.from_config.documents.asked import Asked
+from gpu_plan.planner.from_config.documents.written import Table, Written, phase
+from gpu_plan.planner.strategy.known import strategy_by, unsharded
+from gpu_plan.planner.strategy.traits import Engine
+from gpu_plan.planner.workload.adapters import adapters_on
+from gpu_plan.planner.workload.precisions import mixed_in
+
+TOOL = "OpenRLHF 0.11.0"
+PPO, DPO = "openrlhf.cli.train_ppo_ray", "openrlhf.cli.train_dpo"
+_ON = frozenset(
+    {
+        "train.colocate_actor_ref", "train.colocate_critic_reward", "train.colocate_all", "vllm.enable_sleep",
+        "vllm.enforce_eager", "train.async_enable", "ds.enable_sleep", "ds.adam_offload", "ds.packing_samples",
+        "actor.gradient_checkpointing_enable", "model.gradient_checkpointing_enable", "train.dynamic_batch_enable",
+        "ref.offload", "reward.offload", "ds.load_in_4bit", "ds.use_liger_kernel", "algo.kl.use_loss",
+        "train.enable_ema",
+    }
+)  # fmt: skip
+"""Switches: they take no value."""
+_USUAL: dict[str, object] = {
+    "actor.num_nodes": 1, "actor.num_gpus_per_node": 8, "vllm.tensor_parallel_size": 1,
+    "vllm.gpu_memory_utilization": 0.95, "ds.zero_stage": 2, "ds.param_dtype": "bf16", "ds.zpg": 1,
+    "ds.tensor_parallel_size": 1, "ds.ring_attn_size": 1, "ds.lora.rank": 0, "rollout.batch_size": 1024,
+    "rollout.micro_batch_size": 1, "rollout.n_samples_per_prompt": 1, "train.batch_size": 128, "data.max_len": 2048,
+    "train.max_tokens_per_gpu": 16192, "algo.kl.init_coef": 0.01, "algo.advantage.estimator": "gae",
+    "ds.attn_implementation": "flash_attention_2",
+}  # fmt: skip
+_PASSED = ("ckpt.", "logger.", "data.", "algo.", "eval.", "train.max_epochs", "train.num_episodes", "train.seed")
+_ALSO_PASSED = ("actor.adam", "critic.adam", "adam.", "reward.normalize", "vllm.sync_backend", "train.agent")
+_PLACES = ("ref.num", "critic.num", "reward.num", "vllm.enable_prefix_caching", "vllm.num_engines")
+
+
+def of_command(words: Sequence[str], where: str, module: str) -> Written:
+    """The job. InputError in one line for what a document cannot say."""
+    said = _table(words)
+    if module == DPO:
+        return _dpo(Asked(where, said, {**_USUAL, "data.max_len": 512, "train.micro_batch_size": 8}))
+    return _ppo(Asked(where, said, {**_USUAL, "train.micro_batch_size": 1}))
+
+
+def _table(words: Sequence[str]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    key = None
+    for word in words:
+        if word.startswith("--"):
+            name, given, value = word[2:].partition("=")
+            key = None if given or name in _ON else name
+            found[name] = value if given else True
+        elif key is not None:
+            found[key] = word if found[key] is True else f"{found[key]} {word}"
+    return found
+
+
+def _ppo(asked: Asked) -> Written:
+    for key in ("ds.tensor_parallel_size", "ds.ring_attn_size", "ds.zpg"):
+        asked.refuse(key, (1,), "tensor parallel, ring attention and ZeRO++ beside other models are not in a document")
+    if asked.flag("train.async_enable"):
+        raise InputError(f"{asked.where}: train.async_enable: a rollout beside the update is not in a document")
+    _check(asked)
+    notes: list[str] = []
+    together = asked.flag("train.colocate_all")
+    devices = (asked.count("actor.num_nodes") or 1) * (asked.count("actor.num_gpus_per_node") or 1)
+    actor = _needed(asked, "actor.model_name_or_path")
+    models: dict[str, Table] = {"actor": _trained(asked, actor, "actor.gradient_checkpointing_enable")}
+    phases: list[Table] = []
+    engine, taken = _engine(asked, actor, together, notes)
+    models |= engine
+    scored = ["actor"]
+    if (asked.number("algo.kl.init_coef") or 0) > 0:
+        if together or asked.flag("train.colocate_actor_ref"):
+            models["reference"] = _frozen(asked, actor, "ref.offload")
+            scored.append("reference")
+        else:
+            notes.append("the reference lies on GPUs of its own: left out")
+    judged = _judges(asked, models, together, notes)
+    rows, passes = _rows(asked, notes)
+    phases.append(phase("rollout", "generate", ["engine"] if engine else ["actor"], None if engine else passes))
+    if judged:
+        phases.append(phase("rewards and values", "forward", judged, passes))
+    phases.append(phase("log-probabilities", "log-probabilities", scored, passes))
+    trained: list[str] = [role for role in ("actor", "critic") if role in models]
+    phases.append(phase("update", "train", trained, rows))
+    if engine:
+        phases.append(phase("weight sync", "sync", ["engine"]))
+    half = (asked.count("data.max_len") or 2048) // 2
+    answer = asked.count("rollout.max_new_tokens") or half
+    notes.append(f"data.max_len is prompt and answer together: the prompt is taken as {2 * half - answer} tokens of it")
+    return Written(
+        where=asked.where,
+        tool=TOOL,
+        name=f"OpenRLHF {asked.text('algo.advantage.estimator')}",
+        prompt_len=max(1, 2 * half - answer),
+        completion_len=answer,
+        models=models,
+        phases=phases,
+        gpus=devices + taken,
+        global_batch=asked.count("train.batch_size"),
+        notes=tuple(notes),
+        not_read=tuple(asked.left((*_PASSED, *_ALSO_PASSED, *_PLACES))),
+    )
+
+
+def _dpo(asked: Asked) -> Written:
+    for key in ("ds.tensor_parallel_size", "ds.ring_attn_size", "ds.zpg"):
+        asked.refuse(key, (1,), "tensor parallel, ring attention and ZeRO++ beside other models are not in a document")
+    _check(asked)
+    policy = _needed(asked, "model.model_name_or_path")
+    rows = 2 * (asked.count("train.micro_batch_size") or 8)
+    length = asked.count("data.max_len") or 512
+    reference = asked.text("ref.model_name_or_path") or policy
+    models = {
+        "policy": _trained(asked, policy, "model.gradient_checkpointing_enable"),
+        "reference": _frozen(asked, reference, "ref.offload"),
+    }
+    batch = asked.count("train.batch_size")
+    return Written(
+        where=asked.where,
+        tool=TOOL,
+        name="OpenRLHF DPO",
+        prompt_len=length - length // 2,
+        completion_len=length // 2,
+        models=models,
+        phases=[
+            phase("reference", "log-probabilities", ["reference"], rows),
+            phase("update", "train", ["policy"], rows),
+        ],
+        gpus=None,
+        global_batch=None if batch is None else 2 * batch,
+        notes=("both answers of a pair are samples: a micro batch of pairs is twice as many",),
+        not_read=tuple(asked.left((*_PASSED, *_ALSO_PASSED, *_PLACES))),
+    )
+
+
+def _check(asked: Asked) -> None:
+    """InputError for what would be planned as something else."""
+    asked.refuse("ds.param_dtype", ("bf16",), "a document of OpenRLHF's is written for bf16")
+    for key in ("ds.load_in_4bit", "ds.use_liger_kernel", "train.enable_ema"):
+        if asked.flag(key):
+            raise InputError(f"{asked.where}: {key} is not said in a job document")
+
+
+def _needed(asked: Asked, key: str) -> str:
+    found = asked.text(key)
+    if found is None:
+        raise InputError(f"{asked.where} names no model: --{key} is missing")
+    return found
+
+
+def _trained(asked: Asked, model: str, checkpointing: str) -> Table:
+    stage = asked.count("ds.zero_stage")
+    found: Table = {"model": model, "train": True, "strategy": _strategy(stage)}
+    if asked.flag("ds.adam_offload"):
+        found["offload"] = "optimizer"
+    found["precision"] = mixed_in("bfloat16")
+    found["checkpointing"] = "full" if asked.flag(checkpointing) else "none"
+    if str(asked.value("ds.attn_implementation")).startswith("flash"):
+        found["attention"] = "flash"
+    rank = asked.count("ds.lora.rank")
+    if rank:
+        found |= {
+            "peft": adapters_on(quantised=False),
+            "lora_rank": rank,
+            "lora_targets": asked.text("ds.lora.target_modules") or "all-linear",
+        }
+    if asked.flag("ds.enable_sleep") and not asked.flag("ds.adam_offload"):
+        found["between"] = "weights"
+    return found
+
+
+def _strategy(stage: int | None) -> str:
+    """DeepSpeed's stage; without one every device holds everything."""
+    return strategy_by(Engine.DEEPSPEED, stage=stage).name if stage else unsharded(2).name
+
+
+def _frozen(asked: Asked, model: str, offload: str) -> Table:
+    found: Table = {"model": model}
+    if asked.count("ds.zero_stage") == 3:
+        found["strategy"] = _strategy(3)
+        if asked.flag(offload):
+            found["offload"] = "all"
+    elif asked.flag(offload):
+        found["between"] = "host"
+    return found
+
+
+def _engine(asked: Asked, model: str, together: bool, notes: list[str]) -> tuple[dict[str, Table], int]:
+    """vLLM, and the devices of its own that the document counts."""
+    if not asked.count("vllm.num_engines"):
+        return {}, 0
+    ranks = asked.count("vllm.tensor_parallel_size") or 1
+    share = asked.number("vllm.gpu_memory_utilization") or 0.95
+    found: Table = {"model": model, "engine": "vllm", "share": share, "tensor_parallel": ranks}
+    if asked.flag("vllm.enforce_eager"):
+        found["eager"] = True
+    if together:
+        if asked.flag("vllm.enable_sleep"):
+            found["sleep"] = True
+        return {"engine": found}, 0
+    notes.append(f"{asked.count('vllm.num_engines')} engines on GPUs of their own are alike: one is planned")
+    return {"engine": {**found, "where": "server"}}, ranks
+
+
+def _judges(asked: Asked, models: dict[str, Table], together: bool, notes: list[str]) -> list[str]:
+    """Reward model and critic, where they lie on the actor's devices."""
+    reward, remote = asked.text("reward.model_name_or_path"), asked.text("reward.remote_url")
+    agent = asked.text("train.agent_func_path")
+    judged = reward is not None and remote is None and agent is None
+    critic = None
+    if asked.text("algo.advantage.estimator") == "gae":
+        own = asked.text("critic.model_name_or_path")
+        critic = own or (reward if judged else asked.text("actor.model_name_or_path"))
+    named = [role for role, there in (("reward model", judged), ("critic", critic is not None)) if there]
+    if not together:
+        if named:
+            notes.append(f"{' and '.join(named)}: on GPUs of their own, left out (train.colocate_all is not said)")
+        return []
+    found = []
+    if judged and reward is not None:
+        models["reward"] = {**_frozen(asked, reward.split(",")[0], "reward.offload"), "head": "reward"}
+        found.append("reward")
+    if critic is not None:
+        models["critic"] = {
+            **_trained(asked, critic.split(",")[0], "actor.gradient_checkpointing_enable"),
+            "head": "value",
+        }
+        found.append("critic")
+    return found
+
+
+def _rows(asked: Asked, notes: list[str]) -> tuple[int, int]:
+    """Samples of a pass: of the update, and of those between."""
+    if not asked.flag("train.dynamic_batch_enable"):
+        return asked.count("train.micro_batch_size") or 1, asked.count("rollout.micro_batch_size") or 1
+    length = asked.count("data.max_len") or 2048
+    update = asked.count("train.max_tokens_per_gpu") or 16192
+    between = asked.count("rollout.max_tokens_per_gpu") or update
+    notes.append(f"passes of at most {update} tokens are planned as samples of {length}")
+    return max(1, update // length), max(1, between // length)

@@ -1,0 +1,101 @@
+"""A shell script as text: the words of the command that starts a module, its variables put in as far as the script sets
+them. Nothing is run."""
+
+import re
+import shlex
+from collections.abc import Mapping
+
+_SET = re.compile(r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=(?!\()(.*)$")
+_LIST = re.compile(r"^\s*([A-Za-z_]\w*)\+?=\(\s*$(.*?)^\s*\)", re.M | re.S)
+_ALL = re.compile(r"\"?\$\{(\w+)\[@\]\}\"?")
+_USED = re.compile(r"\$\{(\w+)(?::-([^${}]*))?\}|\$(\w+)")
+_END = re.compile(r"\s(?:&>>?|2>&1|[|;&<>])|\s\$@|\s\"\$@\"")
+_LONGEST = 20_000
+
+
+def command_words(text: str, module: str) -> tuple[str, ...] | None:
+    """Words behind the module's name in the last command that starts it; None where none does.
+
+    A variable that the script does not set stays as it is written, with its `$`.
+    """
+    known = _lists(text)
+    lines = _logical(_LIST.sub("", text))
+    found = None
+    values: dict[str, str] = {}
+    for line in lines:
+        at = line.find(module)
+        setting = _SET.match(line)
+        if at >= 0 and not line.lstrip().startswith("#"):
+            found = _words(line[at + len(module) :], values, known)
+        elif setting is not None:
+            values[setting[1]] = _value(setting[2], values)
+    return found
+
+
+def _logical(text: str) -> list[str]:
+    """Lines with those that go on joined; comments between them are left out."""
+    whole: list[str] = []
+    going = False
+    for line in text[: 50 * _LONGEST].splitlines():
+        bare = line.rstrip()
+        if going and bare.lstrip().startswith("#"):
+            continue
+        part = bare.removesuffix("\\")
+        if going:
+            whole[-1] += " " + part
+        else:
+            whole.append(part)
+        going = bare.endswith("\\")
+    return whole
+
+
+def _lists(text: str) -> dict[str, str]:
+    """Arrays that the script sets, as one text each."""
+    found = {}
+    for one in _LIST.finditer(text):
+        lines = (line.split(" #")[0] for line in one[2].splitlines() if not line.lstrip().startswith("#"))
+        found[one[1]] = " ".join(lines)
+    return found
+
+
+def _words(rest: str, values: Mapping[str, str], lists: Mapping[str, str]) -> tuple[str, ...]:
+    whole = _ALL.sub(lambda one: lists.get(one[1], one[0]), rest)
+    words = _split(_filled(whole[:_LONGEST], values))
+    return tuple(word for word in words if word not in ("$@", ""))
+
+
+def _split(text: str) -> list[str]:
+    """Words up to a redirection or another command; a quote that was opened before the command ends it."""
+    end = _END.search(_without_quoted(text))
+    cut = text if end is None else text[: end.start()]
+    for _ in range(4):
+        try:
+            return shlex.split(cut, comments=True)
+        except ValueError:
+            cut = cut[: max(cut.rfind('"'), cut.rfind("'"), 0)]
+    return cut.split()
+
+
+def _without_quoted(text: str) -> str:
+    """The text with quoted pieces blanked, as long as it was."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"", lambda one: "_" * len(one[0]), text)
+
+
+def _value(text: str, values: Mapping[str, str]) -> str:
+    """What is behind `NAME=`, without quotes and comment."""
+    filled = _filled(text, values)
+    try:
+        words = shlex.split(filled, comments=True)
+    except ValueError:
+        return filled.strip()
+    return words[0] if words else ""
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    def of(one: re.Match[str]) -> str:
+        name, usual = one[1] or one[3], one[2]
+        if name in values:
+            return values[name]
+        return one[0] if usual is None else usual
+
+    return _USED.sub(of, text)

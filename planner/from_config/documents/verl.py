@@ -1,0 +1,243 @@
+"""verl's command lines and its YAML.
+
+verl 0.8.0.dev (b178a3cd): verl/trainer/config/ppo_trainer.yaml with what it takes in (defaults),
+verl/workers/fsdp_workers.py (_build_model_optimizer: fp32 weights, the reference under FSDP's CPUOffload;
+param_offload and optimizer_offload around each phase; AsyncActorRolloutRefWorker),
+verl/trainer/ppo/ray_trainer.py (fit: order of the passes), verl/workers/rollout/vllm_rollout/vllm_async_server.py,
+verl/workers/rollout/sglang_rollout/async_sglang_server.py (mem_fraction_static is gpu_memory_utilization).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.from_config.documents.asked import Asked
+from gpu_plan.planner.from_config.documents.written import Table, Written, phase
+from gpu_plan.planner.strategy.known import strategy_by
+from gpu_plan.planner.strategy.traits import Engine
+from gpu_plan.planner.workload.adapters import adapters_on
+from gpu_plan.planner.workload.precisions import mixed_in
+
+TOOL = "verl 0.8.0.dev"
+MODULES = ("verl.trainer.main_ppo",)
+_ACTOR, _ROLLOUT, _REF, _MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "ref", "model"))
+_USUAL: dict[str, object] = {
+    f"{_ACTOR}.strategy": "fsdp", f"{_ACTOR}.ppo_mini_batch_size": 256, f"{_ACTOR}.use_dynamic_bsz": False,
+    f"{_ACTOR}.ppo_max_token_len_per_gpu": 16384, f"{_ACTOR}.use_kl_loss": False,
+    f"{_ACTOR}.ulysses_sequence_parallel_size": 1, f"{_ACTOR}.fsdp_config.fsdp_size": -1,
+    f"{_ACTOR}.fsdp_config.model_dtype": "fp32", f"{_ACTOR}.fsdp_config.dtype": "bfloat16",
+    f"{_ROLLOUT}.gpu_memory_utilization": 0.5, f"{_ROLLOUT}.tensor_model_parallel_size": 2, f"{_ROLLOUT}.n": 1,
+    f"{_ROLLOUT}.free_cache_engine": True, f"{_ROLLOUT}.max_num_batched_tokens": 8192, f"{_ROLLOUT}.max_num_seqs": 256,
+    f"{_MODEL}.enable_gradient_checkpointing": True, f"{_MODEL}.use_remove_padding": True, f"{_MODEL}.lora_rank": 0,
+    f"{_MODEL}.target_modules": "all-linear",
+    "data.max_prompt_length": 512, "data.max_response_length": 512, "data.train_batch_size": 1024,
+    "critic.model.enable_gradient_checkpointing": True, "critic.strategy": "fsdp",
+    "critic.ppo_max_token_len_per_gpu": 32768, "algorithm.adv_estimator": "gae", "trainer.n_gpus_per_node": 8,
+    "trainer.nnodes": 1,
+}  # fmt: skip
+_PASSED = (
+    "data.", "trainer.", "algorithm.", "hydra", "defaults", "custom_reward_function", "reward_manager", "ray_kwargs",
+    f"{_ACTOR}.optim", "critic.optim", f"{_ACTOR}.kl_loss", f"{_ACTOR}.clip", f"{_ACTOR}.entropy_coeff",
+    f"{_ACTOR}.loss_agg", f"{_ACTOR}.grad_clip", f"{_ACTOR}.ppo_epochs", f"{_ACTOR}.checkpoint",
+    f"{_ROLLOUT}.temperature", f"{_ROLLOUT}.top_", f"{_ROLLOUT}.val_kwargs", f"{_ROLLOUT}.multi_turn",
+    f"{_ROLLOUT}.mode", f"{_ROLLOUT}.agent", "critic.cliprange", "critic.grad_clip", "critic.ppo_epochs",
+    "actor_rollout_ref.hybrid_engine", f"{_MODEL}.trust_remote_code", "critic.model.trust_remote_code",
+    f"{_ROLLOUT}.server", "reward_model.reward_manager", f"{_MODEL}.use_remove_padding",
+    "critic.model.use_remove_padding",
+)  # fmt: skip
+_STRATEGIES = {"fsdp": Engine.FSDP1, "fsdp2": Engine.FSDP2}
+"""verl's words for its workers."""
+
+
+def of_command(words: Sequence[str], where: str, model: str | None) -> Written:
+    """The job of overrides. InputError in one line for what a document cannot say."""
+    said: dict[str, object] = {}
+    for word in words:
+        if word.startswith("--config-name") and "megatron" in word:
+            raise InputError(f"{where}: {word}: Megatron's workers beside other models are not in a document")
+        key, given, value = word.lstrip("+").partition("=")
+        if given and not key.startswith("-"):
+            said[key] = _scalar(value)
+        elif "$" in word and "[@]" in word:
+            raise InputError(f"{where}: {word[:60]} is not set in the file: write its words there")
+    return _job(Asked(where, said, _USUAL), model)
+
+
+def of_table(content: Mapping[str, object], where: str, model: str | None) -> Written:
+    """The job of a YAML that takes in ppo_trainer's defaults."""
+    taken = content.get("defaults")
+    named = [str(one) for one in taken] if isinstance(taken, list) else []
+    if any("megatron" in name for name in named):
+        raise InputError(f"{where}: ppo_megatron_trainer: Megatron's workers are not in a document")
+    return _job(Asked(where, dict(_flat(content)), _USUAL), model)
+
+
+def _flat(table: Mapping[str, object], above: str = "") -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = []
+    for key, value in table.items():
+        name = f"{above}{key}"
+        found += _flat(value, f"{name}.") if isinstance(value, Mapping) and value else [(name, value)]
+    return found
+
+
+def _scalar(word: str) -> object:
+    return {"true": True, "false": False, "null": None, "none": None}.get(word.strip("'\"").lower(), word.strip("'\""))
+
+
+def _job(asked: Asked, named: str | None) -> Written:
+    _check(asked)
+    notes: list[str] = []
+    path = named or asked.text(f"{_MODEL}.path")
+    if path is None:
+        raise InputError(f"{asked.where} names no model: plan from-config {asked.where} MODEL")
+    length = (asked.count("data.max_prompt_length") or 512) + (asked.count("data.max_response_length") or 512)
+    estimator = asked.text("algorithm.adv_estimator") or "gae"
+    rows = _rows(asked, _ACTOR, "ppo", length, notes)
+    models: dict[str, Table] = {"actor": _actor(asked, path), "engine": _engine(asked, path)}
+    phases = [
+        phase("weight sync", "sync", ["engine"]),
+        phase("rollout", "generate", ["engine"]),
+        phase("old log-probabilities", "log-probabilities", ["actor"], _scored(asked, _ROLLOUT, length, rows)),
+    ]
+    if asked.flag(f"{_ACTOR}.use_kl_loss") or asked.flag("algorithm.use_kl_in_reward"):
+        if asked.count(f"{_MODEL}.lora_rank"):
+            notes.append("the reference is the actor without its adapters")
+        else:
+            models["reference"] = _reference(asked, path)
+            between = _scored(asked, _REF, length, rows)
+            phases.append(phase("reference log-probabilities", "log-probabilities", ["reference"], between))
+    enabled = asked.text("critic.enable")
+    if (estimator == "gae" and enabled is None) or enabled == "True":
+        models["critic"] = _critic(asked, path)
+        own = _rows(asked, "critic", "ppo", length, notes)
+        phases.append(phase("values", "forward", ["critic"], own))
+        phases.append(phase("update of the critic", "train", ["critic"], own))
+    phases.append(phase("update", "train", ["actor"], rows))
+    devices = (asked.count("trainer.nnodes") or 1) * (asked.count("trainer.n_gpus_per_node") or 8)
+    samples = (asked.count(f"{_ACTOR}.ppo_mini_batch_size") or 256) * (asked.count(f"{_ROLLOUT}.n") or 1)
+    return Written(
+        where=asked.where,
+        tool=TOOL,
+        name=f"verl {estimator}",
+        prompt_len=asked.count("data.max_prompt_length") or 512,
+        completion_len=asked.count("data.max_response_length") or 512,
+        models=models,
+        phases=phases,
+        gpus=devices,
+        global_batch=samples,
+        notes=tuple(notes),
+        not_read=tuple(asked.left(_PASSED)),
+    )
+
+
+def _check(asked: Asked) -> None:
+    """InputError for what would be planned as something else."""
+    sharded = "a document has FSDP's workers over all devices"
+    asked.refuse(f"{_ACTOR}.strategy", tuple(_STRATEGIES), sharded)
+    asked.refuse("critic.strategy", tuple(_STRATEGIES), sharded)
+    asked.refuse(f"{_ACTOR}.fsdp_config.fsdp_size", (-1,), sharded)
+    asked.refuse(f"{_ACTOR}.ulysses_sequence_parallel_size", (1,), "sequences cut among ranks are not in a document")
+    asked.refuse(f"{_ACTOR}.fsdp_config.model_dtype", ("fp32",), "weights of another type than fp32 are not written")
+    for key in (f"{_MODEL}.use_fused_kernels", f"{_MODEL}.use_liger", f"{_MODEL}.enable_activation_offload"):
+        if asked.flag(key):
+            raise InputError(f"{asked.where}: {key} is not said in a job document")
+    if asked.flag("reward_model.enable"):
+        raise InputError(f"{asked.where}: reward_model.enable: its engine would be a second one, a document has one")
+
+
+def _actor(asked: Asked, model: str) -> Table:
+    checkpointing = asked.flag(f"{_MODEL}.enable_gradient_checkpointing")
+    found = _trained(asked, model, f"{_ACTOR}.strategy", f"{_ACTOR}.fsdp_config", checkpointing)
+    rank = asked.count(f"{_MODEL}.lora_rank")
+    if rank:
+        targets = asked.text(f"{_MODEL}.target_modules") or "all-linear"
+        found |= {"peft": adapters_on(quantised=False), "lora_rank": rank, "lora_targets": targets}
+    return found
+
+
+def _critic(asked: Asked, path: str) -> Table:
+    model = asked.text("critic.model.path") or path
+    checkpointing = asked.flag("critic.model.enable_gradient_checkpointing")
+    return {**_trained(asked, model, "critic.strategy", "critic.model.fsdp_config", checkpointing), "head": "value"}
+
+
+def _trained(asked: Asked, model: str, strategy: str, config: str, checkpointing: bool) -> Table:
+    """A model with its optimizer: what of it is moved to the host between its phases."""
+    found: Table = {
+        "model": model,
+        "train": True,
+        "strategy": strategy_by(_STRATEGIES[str(asked.value(strategy))]).name,
+        "precision": mixed_in("bfloat16"),
+        "checkpointing": "full" if checkpointing else "none",
+        "attention": "flash",
+    }
+    weights, states = asked.flag(f"{config}.param_offload"), asked.flag(f"{config}.optimizer_offload")
+    if asked.flag(f"{config}.offload_policy"):
+        found["offload"] = "all"
+    elif weights and states:
+        found["between"] = "host"
+    elif states:
+        found["between"] = "weights"
+    elif weights:
+        raise InputError(
+            f"{asked.where}: {config}.param_offload without optimizer_offload: weights go to the host and what they are"
+            " trained with stays, which a document does not say"
+        )
+    return found
+
+
+def _reference(asked: Asked, model: str) -> Table:
+    """FSDP's own CPUOffload, whatever param_offload says."""
+    asked.flag(f"{_REF}.fsdp_config.param_offload")
+    strategy = strategy_by(_STRATEGIES[str(asked.value(f"{_ACTOR}.strategy"))]).name
+    return {
+        "model": model,
+        "strategy": strategy,
+        "offload": "all",
+        "precision": mixed_in("bfloat16"),
+        "attention": "flash",
+    }
+
+
+def _engine(asked: Asked, model: str) -> Table:
+    name = asked.text(f"{_ROLLOUT}.name")
+    if name not in ("vllm", "sglang"):
+        raise InputError(f"{asked.where}: {_ROLLOUT}.name is {name}: a document has vllm and sglang")
+    found: Table = {
+        "model": model,
+        "engine": name,
+        "share": asked.number(f"{_ROLLOUT}.gpu_memory_utilization") or 0.5,
+        "tensor_parallel": asked.count(f"{_ROLLOUT}.tensor_model_parallel_size") or 1,
+        "sleep": asked.flag(f"{_ROLLOUT}.free_cache_engine"),
+        "max_num_seqs": asked.count(f"{_ROLLOUT}.max_num_seqs") or 256,
+    }
+    if name == "vllm":
+        found["max_num_batched_tokens"] = asked.count(f"{_ROLLOUT}.max_num_batched_tokens") or 8192
+    if asked.flag(f"{_ROLLOUT}.enforce_eager"):
+        found["eager"] = True
+    return found
+
+
+def _rows(asked: Asked, whose: str, what: str, length: int, notes: list[str]) -> int:
+    """Samples of a pass of the update."""
+    dynamic = f"{whose}.use_dynamic_bsz"
+    own = dynamic if asked.says(dynamic) else f"{_ACTOR}.use_dynamic_bsz"
+    if asked.flag(own):
+        most = asked.count(f"{whose}.{what}_max_token_len_per_gpu") or 16384
+        notes.append(f"{whose}: passes of at most {most} tokens are planned as samples of {length}")
+        return max(1, most // length)
+    found = asked.count(f"{whose}.{what}_micro_batch_size_per_gpu")
+    if found is None:
+        raise InputError(f"{asked.where}: {whose}.{what}_micro_batch_size_per_gpu is missing, and verl has no default")
+    return found
+
+
+def _scored(asked: Asked, whose: str, length: int, rows: int) -> int:
+    """Samples of a pass that makes log-probabilities."""
+    dynamic = f"{whose}.log_prob_use_dynamic_bsz"
+    if asked.flag(dynamic if asked.says(dynamic) else f"{_ACTOR}.use_dynamic_bsz"):
+        most = asked.count(f"{whose}.log_prob_max_token_len_per_gpu")
+        return max(1, (most or asked.count(f"{_ACTOR}.ppo_max_token_len_per_gpu") or 16384) // length)
+    found = asked.count(f"{whose}.log_prob_micro_batch_size_per_gpu")
+    if found is None:
+        raise InputError(f"{asked.where}: {whose}.log_prob_micro_batch_size_per_gpu is missing; verl has no default")
+    return found

@@ -1,0 +1,187 @@
+"""OpenRLHF's and verl's command lines as job documents: what a shell script says, what a tool adds, what is refused."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_plan.cli import main
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.from_config.documents.find import of_script, of_table
+from gpu_plan.planner.from_config.documents.shell import command_words
+from gpu_plan.planner.options.several.read import read_job
+
+VERL = """set -x
+model_path=Qwen/Qwen2-7B-Instruct
+python3 -m verl.trainer.main_ppo \\
+    algorithm.adv_estimator=grpo \\
+    data.train_files="$train_files" \\
+    data.max_prompt_length=1024 \\
+    actor_rollout_ref.model.path=$model_path \\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16 \\
+    actor_rollout_ref.actor.use_kl_loss=True \\
+    actor_rollout_ref.actor.fsdp_config.param_offload=True \\
+    actor_rollout_ref.actor.fsdp_config.optimizer_offload=True \\
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 \\
+    actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=8 \\
+    actor_rollout_ref.rollout.name=sglang \\
+    actor_rollout_ref.rollout.n=5 \\
+    trainer.n_gpus_per_node=2 $@
+"""
+OPENRLHF = """ray job submit -- python3 -m openrlhf.cli.train_ppo_ray \\
+   --actor.num_gpus_per_node 4 \\
+   --vllm.num_engines 2 --vllm.tensor_parallel_size 2 \\
+   --train.colocate_all --vllm.enable_sleep --ds.enable_sleep \\
+   --actor.model_name_or_path a/b --reward.model_name_or_path c/d \\
+   --train.micro_batch_size 8 --rollout.micro_batch_size 16 \\
+   --ds.zero_stage 3 --actor.gradient_checkpointing_enable --unheard.of 3
+"""
+
+
+def job(text: str, model: str | None = None) -> dict[str, Any]:
+    written = of_script(text, "run.sh", model)
+    assert written is not None
+    found = tomllib.loads(written.toml("H100"))
+    read_job(found, "here")
+    assert found == written.table()
+    return found
+
+
+def test_words_of_a_command() -> None:
+    text = """A=1
+B="${A}-${C:-two}"
+LIST=(
+  three=3   # said
+  # four=4
+)
+# python -m some.module old
+bash -c "python -m some.module $B $D \\
+  # a comment between
+  'five six' \\
+  "${LIST[@]}" \\
+  --key {x}" &>> log
+"""
+    assert command_words(text, "some.module") == ("1-two", "$D", "five six", "three=3", "--key", "{x}")
+    assert command_words(text, "another") is None
+    assert command_words("x=some.module\nsome.module a | tee log", "some.module") == ("a",)
+
+
+def test_verl_with_its_own_defaults() -> None:
+    found = job(VERL)
+    models = found["models"]
+    assert list(models) == ["actor", "engine", "reference"]
+    assert models["actor"]["strategy"] == "fsdp1"
+    assert models["actor"]["between"] == "host"
+    assert models["reference"]["offload"] == "all"
+    engine = {"engine": "sglang", "share": 0.5, "tensor_parallel": 2, "sleep": True, "max_num_seqs": 256}
+    assert models["engine"] == {"model": "Qwen/Qwen2-7B-Instruct", **engine}
+    assert (found["prompt_len"], found["completion_len"]) == (1024, 512)
+    assert [(one["name"], one.get("micro_batch")) for one in found["phases"]] == [
+        ("weight sync", None), ("rollout", None), ("old log-probabilities", 8), ("reference log-probabilities", 8),
+        ("update", 16),
+    ]  # fmt: skip
+    written = of_script(VERL, "run.sh", None)
+    assert written is not None
+    assert (written.gpus, written.global_batch) == (2, 256 * 5)
+
+
+def test_verl_with_a_critic_has_an_update_of_its_own() -> None:
+    text = VERL.replace("adv_estimator=grpo", "adv_estimator=gae").replace(
+        "trainer.n_gpus", "critic.ppo_micro_batch_size_per_gpu=4 critic.model.path=e/f trainer.n_gpus"
+    )
+    found = job(text)
+    assert found["models"]["critic"]["head"] == "value"
+    assert {"name": "update of the critic", "does": "train", "models": ["critic"], "micro_batch": 4} in found["phases"]
+
+
+def test_openrlhf_with_everything_on_the_same_devices() -> None:
+    found = job(OPENRLHF)
+    models = found["models"]
+    assert list(models) == ["actor", "engine", "reference", "reward", "critic"]
+    assert models["actor"]["between"] == models["critic"]["between"] == "weights"
+    assert models["critic"]["model"] == models["reward"]["model"] == "c/d"
+    assert models["engine"]["sleep"] is True
+    assert models["reference"] == {"model": "a/b", "strategy": "zero3"}
+    written = of_script(OPENRLHF, "run.sh", None)
+    assert written is not None
+    assert (written.gpus, written.global_batch, written.not_read) == (4, 128, ("unheard.of",))
+
+
+def test_openrlhf_with_engines_of_their_own() -> None:
+    text = OPENRLHF.replace("--train.colocate_all", "--train.colocate_actor_ref")
+    found = job(text)
+    assert list(found["models"]) == ["actor", "engine", "reference"]
+    assert found["models"]["engine"]["where"] == "server"
+    written = of_script(text, "run.sh", None)
+    assert written is not None
+    assert written.gpus == 6
+    assert any("left out" in note for note in written.notes)
+
+
+def test_openrlhf_dpo() -> None:
+    found = job("openrlhf.cli.train_dpo --model.model_name_or_path a/b --train.micro_batch_size 1 --data.max_len 512")
+    assert [phase["micro_batch"] for phase in found["phases"]] == [2, 2]
+    assert found["models"]["policy"]["strategy"] == "zero2"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (VERL.replace("model_path=Qwen", "other=Qwen"), "$model_path, which the file does not set"),
+        (VERL.replace("name=sglang", "name=trtllm"), "a document has vllm and sglang"),
+        (VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer"), "Megatron's workers"),
+        (VERL.replace("optimizer_offload=True", "optimizer_offload=False"), "a document does not say"),
+        (VERL.replace("_per_gpu=16", "=16"), "ppo_micro_batch_size_per_gpu is missing"),
+        (VERL.replace("length=1024", "length=many"), "a number is needed there"),
+        (VERL.replace("rollout.n=5", "rollout.n=1.5"), "a whole number is needed there"),
+        (VERL.replace("rollout.n=5", "actor.strategy=megatron"), "actor.strategy is megatron"),
+        (VERL.replace("rollout.n=5", "actor.ulysses_sequence_parallel_size=2"), "cut among ranks"),
+        (VERL.replace("rollout.n=5", "model.use_liger=True"), "use_liger is not said"),
+        (VERL.replace("trainer.n_gpus", "reward_model.enable=True trainer.n_gpus"), "a second one"),
+        (OPENRLHF.replace("--ds.zero_stage 3", "--ds.ring_attn_size 2"), "ring attention"),
+        (OPENRLHF.replace("--ds.zero_stage 3", "--train.async_enable"), "a rollout beside the update"),
+        (OPENRLHF.replace("--ds.zero_stage 3", "--ds.load_in_4bit"), "load_in_4bit is not said"),
+        (OPENRLHF.replace("--actor.model_name_or_path a/b", ""), "--actor.model_name_or_path is missing"),
+    ],
+)
+def test_what_a_document_cannot_say_is_one_line(text: str, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        of_script(text, "run.sh", None)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_yaml_of_verl_names_its_model_on_the_command_line() -> None:
+    table = {
+        "defaults": ["ppo_trainer", "_self_"],
+        "algorithm": {"adv_estimator": "grpo"},
+        "actor_rollout_ref": {
+            "actor": {"use_dynamic_bsz": True},
+            "rollout": {"name": "vllm"},
+        },
+    }
+    written = of_table(table, "job.yaml", "a/b")
+    assert written is not None
+    assert written.models["actor"]["model"] == "a/b"
+    assert written.phases[-1]["micro_batch"] == 16
+    with pytest.raises(InputError, match="names no model"):
+        of_table(table, "job.yaml", None)
+    assert of_table({"model": "a/b"}, "job.yaml", None) is None
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script, out = tmp_path / "run.sh", tmp_path / "job.toml"
+    script.write_text(VERL)
+    assert main(["from-config", str(script), "--gpus", "H100", "-o", str(out)]) == 0
+    assert f"plan {out} --gpus 2xH100 --global-batch 1280" in capsys.readouterr().err
+    read_job(tomllib.loads(out.read_text()), "here")
+    assert main(["from-config", str(script), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["job"]["models"]["actor"]["train"] is True
+    assert main(["from-config", str(script), "--plan", "--gpus", "8xA100"]) == 2
+    err = capsys.readouterr().err
+    assert "write it with -o JOB.toml, then plan JOB.toml --gpus 2xA100" in err
+    script.write_text("python -m verl.experimental.fully.main x=1\n")
+    assert main(["from-config", str(script)]) == 2
+    assert "is a command line of verl" in capsys.readouterr().err
