@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.accuracy.figures import Line, Scored, summary
 from benchmarks.accuracy.kept import Kept, state_of_code
+from benchmarks.accuracy.left_out import device_intervals
 from benchmarks.accuracy.page import page
 from benchmarks.accuracy.truth import Kind, Truth, read_truth
 from gpu_plan.planner.errors import InputError, PlanError
@@ -51,11 +52,15 @@ def files_of(given: list[Path]) -> list[Path]:
 def document(found: Scored) -> dict[str, Any]:
     """What --json prints: figures by group, errors as fractions; `step_time` and `tokens_per_s` where rows tell one.
 
-    `rows` names the stack that ran each scored row, and which of the row's fields tells it.
+    `rows` names the stack that ran each scored row, and which of the row's fields tells it; `device_memory` says how
+    wide intervals are, and how often right without what a group's own rows say.
     """
     groups = summary(found.lines, found.aside)
-    rows = [{name: line[name] for name in _OF_ROWS} for line in found.lines]
-    return {"groups": {name: _exact(group) for name, group in groups.items()}, "rows": rows}
+    return {
+        "groups": {name: _exact(group) for name, group in groups.items()},
+        "device_memory": device_intervals(found.lines),
+        "rows": [{name: line[name] for name in _OF_ROWS} for line in found.lines],
+    }
 
 
 def _exact(group: Line) -> Line:

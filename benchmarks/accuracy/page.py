@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.accuracy.figures import Aside, Line, summary
+from benchmarks.accuracy.left_out import NARROW, device_intervals
 from gpu_plan.planner.units import GIB
 
 _HEAD = """# Estimates against published measurements
@@ -36,8 +37,24 @@ def page(lines: Sequence[Line], aside: Sequence[Aside]) -> str:
         own = [line for line in lines if line["kind"] == kind]
         away = [row for row in aside if row.kind == kind]
         if own or away:
-            parts += [f"## {title}\n", _groups(kind, summary(own, away)), _rows(kind, own), _reasons(away)]
+            intervals = _intervals(own) if kind == "memory" else ""
+            parts += [f"## {title}\n", _groups(kind, summary(own, away)), intervals, _rows(kind, own), _reasons(away)]
     return "\n".join(part for part in parts if part).rstrip() + "\n"
+
+
+def _intervals(lines: Sequence[Line]) -> str:
+    """How wide the intervals of device memory are, and how often right."""
+    found = device_intervals(lines)
+    if not found["n"]:
+        return ""
+    width, left_out = found["width"], found["left_out"]
+    groups = ", ".join(f"{name}: {own['inside']} of {own['n']}" for name, own in left_out["groups"].items())
+    return (
+        f"Device memory: {found['inside']} of {found['n']} inside; width, of the capacity: median"
+        f" {_share(width['median'])}, nine of ten at most {_share(width['p90'])}, worst {_share(width['worst'])};"
+        f" {found['narrow']} below {_share(NARROW)}. With the CUDA context taken from other groups' rows alone"
+        f" {left_out['inside']} inside ({groups}).\n"
+    )
 
 
 def _groups(kind: str, groups: Mapping[str, Line]) -> str:

@@ -113,6 +113,30 @@ def test_a_leaf_that_runs_holds_all_below_it() -> None:
     assert held == {1: [0], 4: [1, 2]}
 
 
+def test_copies_of_an_embedding_that_is_never_called_hold_it_in_its_place() -> None:
+    """T5's `shared`: encoder and decoder look rows up in tied copies, the head multiplies by another one."""
+    trace = tiny_trace([(512, 64), (64, 64)])
+    names = ["shared", "layer", "encoder.embed_tokens", "decoder.embed_tokens", "lm_head"]
+    parameters = [
+        replace(parameter, name=f"{name}.weight", module=name)
+        for parameter, name in zip(trace.parameters, names[:2], strict=True)
+    ]
+    entered = [(Kind.ENTER, 0), *((Kind.ENTER, module) for module in (2, 3, 4, 5))]
+    kind, subject = (np.array(column, np.int64) for column in zip(*entered, strict=True))
+    trace = replace(
+        with_operators(trace, ("embedding", 3), ("embedding", 4), ("mm", 2), ("mm", 5)),
+        modules=["", *names],
+        parameters=parameters,
+        kind=kind,
+        subject=subject,
+        layout=ModuleLayout(input_embedding="shared"),
+        op_flops_per_sample=np.array([0, 0, 2.0 * 64 * 64, 2.0 * 512 * 64]),
+    )
+    assert holders(trace) == {2: [1], 3: [0], 4: [0], 5: [0]}
+    called = replace(trace, kind=np.append(kind, Kind.ENTER), subject=np.append(subject, 1))
+    assert holders(called) == {1: [0], 2: [1], 5: [0]}
+
+
 # -- views -------------------------------------------------------------------------------------------------
 
 

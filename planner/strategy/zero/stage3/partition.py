@@ -13,6 +13,7 @@ from gpu_plan.planner.dtypes import element_bits, is_floating
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.zero.common import ZeroConfig, model_dtype, optimizer_groups
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_modules, leaf_of
+from gpu_plan.planner.strategy.zero.stage3.views import lookup_modules
 from gpu_plan.planner.trace.events import Kind, ParameterInfo, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 from gpu_plan.planner.units import ceil_div
@@ -87,7 +88,8 @@ def holders(trace: StepTrace) -> dict[int, list[int]]:
     A leaf module holds all below it (deepspeed_leaves). A parameter of a module that is never called is gathered by
     its nearest caller (parameter_offload.py: register_external_parameter). The trace lists tied weights once: a module
     without parameters or children that computes matrix products as large as the model's input embedding is taken to
-    use that.
+    use that, and so is one that looks rows up where the embedding's own module is never called (T5's and BART's
+    `shared`, of which encoder and decoder have tied copies).
     """
     entered = {int(module) for module in trace.subject[trace.kind == Kind.ENTER]}
     by_name = {name: index for index, name in enumerate(trace.modules)}
@@ -100,9 +102,20 @@ def holders(trace: StepTrace) -> dict[int, list[int]]:
     matrices = [index for index, parameter in enumerate(trace.parameters) if len(parameter.shape) == 2]
     if matrices:
         largest = _embedding(trace, matrices)
-        for module in _tied_users(trace, entered - held.keys(), trace.parameters[largest].numel):
+        copies = _lookups(trace, entered - held.keys(), trace.parameters[largest].module, by_name, entered)
+        if copies:
+            rest = {module: [one for one in owned if one != largest] for module, owned in held.items()}
+            held = {module: owned for module, owned in rest.items() if owned}
+        for module in (*copies, *_tied_users(trace, entered - held.keys(), trace.parameters[largest].numel)):
             held[module] = [largest]
     return held
+
+
+def _lookups(
+    trace: StepTrace, candidates: set[int], module: str, by_name: dict[str, int], entered: set[int]
+) -> list[int]:
+    """Modules without parameters that look rows up, where the embedding's own module is never called."""
+    return [] if by_name.get(module) in entered else sorted(candidates & lookup_modules(trace))
 
 
 def _embedding(trace: StepTrace, matrices: Sequence[int]) -> int:
