@@ -1,11 +1,13 @@
 """Replayed ranks of tensor and expert parallel, FSDP2 and HSDP beside them, against real ones on gloo, rank by rank.
 
-    .venv/bin/python -m benchmarks.spread_ranks
+    .venv/bin/python -m benchmarks.spread_ranks [--again] [--most CASES]
 
-writes benchmarks/results/spread_ranks.json and .md. Each rank is compared with the replay of its own place. What is
-left out of the comparison stands in tests/support/ranks/comparison.py.
+writes benchmarks/results/spread_ranks.json and .md; a case that stands there is kept, unless `--again`. Each rank is
+compared with the replay of its own place. What is left out of the comparison stands in
+tests/support/ranks/comparison.py.
 """
 
+import argparse
 import json
 import platform
 from collections.abc import Sequence
@@ -39,11 +41,6 @@ LAUNCHES = 4
 """A thread of gloo may free what a collective put out, unseen by the profiler: it hits another rank each time."""
 
 Row = dict[str, Any]
-
-
-def rows(cases: Sequence[RankCase], world_size: int) -> list[Row]:
-    """One row per case."""
-    return [row(run, world_size) for run in run_ranks(cases, world_size)]
 
 
 def row(run: RankRun, world_size: int) -> Row:
@@ -110,10 +107,21 @@ def page(found: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    """Runs all cases and writes both files."""
-    found = [one for size, cases in WORLDS.items() for one in rows(cases, size)]
-    (RESULTS / "spread_ranks.json").write_text(json.dumps(found, indent=1) + "\n")
-    (RESULTS / "spread_ranks.md").write_text(page(found))
+    """Runs the cases that are not known yet, and writes both files after each."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spread_ranks")
+    parser.add_argument("--again", action="store_true", help="run all of them anew")
+    parser.add_argument("--most", type=int, default=1000, help="cases of this call")
+    given = parser.parse_args()
+    path = RESULTS / "spread_ranks.json"
+    known: dict[tuple[str, int], Row] = {}
+    if path.exists() and not given.again:
+        known = {(one["case"], one["ranks"]): one for one in json.loads(path.read_text())}
+    jobs = [(case, size) for size, cases in WORLDS.items() for case in cases]
+    for case, size in [(case, size) for case, size in jobs if (case.label(), size) not in known][: given.most]:
+        known[case.label(), size] = row(run_ranks([case], size)[0], size)
+        found = [known[key] for one, ranks in jobs if (key := (one.label(), ranks)) in known]
+        path.write_text(json.dumps(found, indent=1) + "\n")
+        path.with_suffix(".md").write_text(page(found))
 
 
 if __name__ == "__main__":

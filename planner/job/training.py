@@ -23,6 +23,7 @@ from gpu_plan.planner.search.training.notes.experts import unpacked_experts
 from gpu_plan.planner.search.training.notes.settings import training_notes
 from gpu_plan.planner.search.training.notes.stack import stack_notes
 from gpu_plan.planner.search.training.piped import bubble_warnings
+from gpu_plan.planner.search.training.ranks.spanning import spanning_warnings
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.device import device_kind
@@ -60,7 +61,8 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
 
     def warnings(found: Found[StepJudgement]) -> tuple[str, ...]:
         against = _against_script(request, cluster, spec, workload, found, note)
-        return (*warned, *against, *bubble_warnings((p.batch, p.piped) for p in found.plans))
+        waiting = bubble_warnings((p.batch, p.piped) for p in found.plans)
+        return (*warned, *against, *waiting, *spanning_warnings(found.plans, cluster))
 
     return Prepared(
         task=TrainingTask(evaluator),

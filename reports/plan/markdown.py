@@ -7,6 +7,7 @@ from gpu_plan.reports.clean import markdown, markdown_code, one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.added.degree_words import DEGREE_HEADS, degree_rows
+from gpu_plan.reports.plan.added.left_out_words import left_out_lines
 from gpu_plan.reports.plan.added.rank_words import RANK_HEADS, alike_words, rank_rows
 from gpu_plan.reports.plan.command import before_launch
 from gpu_plan.reports.plan.explain import HEADER, explain_rows, explained_share
@@ -50,7 +51,7 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
     if looked is not None:
         blocks.append(markdown(looked))
     if explain and document.search is not None and document.search.left_out:
-        blocks += ["## Not traced", _bullets(map(markdown, document.search.left_out))]
+        blocks += ["## Not traced", _bullets(map(markdown, left_out_lines(document.search.left_out)))]
     if explain and shown is not None:
         if shown.speed is not None and shown.speed.scaling is not None:
             blocks += ["## Scaling", markdown(shown.speed.scaling)]

@@ -18,6 +18,7 @@ from gpu_plan.reports.clean import ascii_line, one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.added.degree_words import degree_lines
+from gpu_plan.reports.plan.added.left_out_words import left_out_lines
 from gpu_plan.reports.plan.added.rank_words import RANK_HEADS, alike_words, rank_rows
 from gpu_plan.reports.plan.bars import category_bars, total_bar
 from gpu_plan.reports.plan.command import before_launch, command_lines
@@ -139,7 +140,7 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
         yield Padding(Text(page.safe(looked), style="dim"), (0, 0, 0, 2))
     if explain and document.search is not None and document.search.left_out:
         yield from _heading("Not traced")
-        yield _bullets((page.safe(text), "") for text in document.search.left_out)
+        yield _bullets((page.safe(text), "") for text in left_out_lines(document.search.left_out))
     if explain and shown is not None:
         if shown.speed is not None and shown.speed.scaling is not None:
             yield from _heading("Scaling")

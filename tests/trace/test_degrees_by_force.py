@@ -74,7 +74,7 @@ def bounds_hold(folder: Path, config: dict[str, Any], gpus: str, **given: Any) -
     """Asserts that no candidate takes less time or memory than its bound says; gives how many were compared."""
     task, looked = task_of(TrainingTask, folder, config, gpus, **given), 0
     for family in task.families():
-        if family.copy_ranks == 1 or task.refusal(family) is not None:
+        if family.copy_ranks == family.expert_parallel == 1 or task.refusal(family) is not None:
             continue
         cuts = task.cuts_of(family)
         for batch in cuts if family.pipeline is None else piped.runnable(family.pipeline, cuts):

@@ -53,7 +53,7 @@ def test_a_degree_in_words():
     told = replace(shown, speed=replace(shown.speed, degrees=(one, replace(one, axis="data", without=None))))
     first, second = degree_rows(told)
     assert first[:3] == ("tensor parallel 4", "2.0 GiB", "1,200")
-    assert "(25% of the step)" in first[4]
+    assert first[4].endswith("(25% of the step, with what it holds up)")
     assert first[5] == "FSDP2, micro batch 1, 16.0 GiB, 2.00 times the speed"
     assert second[5] == ""
     assert "Without it: FSDP2, micro batch 1" in degree_lines(told)[0]

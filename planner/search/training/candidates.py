@@ -161,6 +161,8 @@ def _tried(traits: Traits, workload: Workload, cluster: Cluster) -> bool:
     """Whether the search tries a strategy that nobody asked for."""
     if traits.tensor_parallel and workload.tensor_parallel == 1:
         return False
+    if traits.expert_parallel == "must" and workload.expert_parallel == 1:
+        return False
     if traits.pipeline_parallel and (workload.pipeline_parallel == 1 or workload.peft.adapts):
         return False
     if cluster.world_size == 1:

@@ -80,8 +80,20 @@ class TrainingTask:
             elif family.context_parallel > 1:
                 if self._cut or self._may_be_cut(family):
                     yield family
-            elif family.tensor_parallel == 1 or self._asked or self.bounds.splits(family.tensor_parallel):
+            elif self._may_be_shared(family):
                 yield family
+
+    def _may_be_shared(self, family: Family) -> bool:
+        """Whether ranks compute a copy together, or hold experts each, because it was asked for or the class can."""
+        if self._asked or (family.tensor_parallel == 1 and self._placed(family)):
+            return True
+        if family.tensor_parallel == 1:
+            return self.bounds.shares_experts(family.expert_parallel)
+        return self.bounds.splits(family.tensor_parallel)
+
+    def _placed(self, family: Family) -> bool:
+        """Whether experts lie where they were asked to, be it together."""
+        return family.expert_parallel == 1 or self._workload.expert_parallel is not None
 
     def _sensible(self, known: Iterable[Family]) -> list[Family]:
         """Of a library's own model the layouts that it can run; the first of them all where it can run none, to say
@@ -187,7 +199,8 @@ class TrainingTask:
         if family.context_parallel > 1:
             asked = self._cut
         else:
-            asked = self._staged if family.pipeline is not None else family.tensor_parallel == 1 or self._asked
+            alone = family.tensor_parallel == 1 and self._placed(family)
+            asked = self._staged if family.pipeline is not None else alone or self._asked
         return None if asked else self._uncalled_for(family, ranking, plans) or self.beaten(family, ranking, plans)
 
     def _uncalled_for(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
@@ -199,7 +212,8 @@ class TrainingTask:
             what = f"samples of fewer than {LONG:,} tokens" if short else "samples beside offload"
             return f"{what} are shared out where nothing else fits: --cp asks for it" if short or offloads else None
         if self._script is not None:
-            option = "--tp" if family.pipeline is None else "--pp"
+            option = "--ep" if family.tensor_parallel == 1 else "--tp"
+            option = option if family.pipeline is None else "--pp"
             return f"a script is spread so only where nothing else fits: {option} asks for it"
         if family.pipeline is None:
             return None
@@ -283,7 +297,7 @@ class TrainingTask:
             if trial.refusal(family) is not None:
                 continue
             asked = self._staged if family.pipeline is not None else self._cut or self._asked
-            if family.copy_ranks > 1 and not asked:
+            if (family.copy_ranks > 1 or not self._placed(family)) and not asked:
                 continue  # a trace for each degree and each change would take longer than the search
             alone = family.copy_ranks == 1 and family.layout is None
             if alone and trial.evaluator.judge_states(family, batch).verdict != "fits":

@@ -4,6 +4,7 @@ from gpu_plan.planner.speed.model import HOST_KINDS, Collective, StepTime, StepW
 from gpu_plan.planner.units import format_bytes
 
 _WORTH_SAYING = 0.01
+_MUCH = 0.1
 _NAMES = {"all_reduce": "all-reduces", "all_gather": "all-gathers", "reduce_scatter": "reduce-scatters"}
 
 
@@ -18,10 +19,14 @@ def scaling_words(time: StepTime, work: StepWork, ranks: int, each: int = 1) -> 
     said = f"{ranks} {noun} do the work of {ranks * share:.{1 if ranks < 100 else 0}f}: "
     if 1 - share < _WORTH_SAYING:
         hidden = _hidden(time, 0.0)
-        return f"{said}a step of {_time(time.step_seconds)} waits for transfers less than 1 % of its time{hidden}."
+        waits = f"{said}a step of {_time(time.step_seconds)} waits for transfers less than 1 % of its time{hidden}"
+        stepped = _on_host(time, work)
+        return f"{waits}; {stepped}." if stepped else f"{waits}."
     said += f"of a step of {_time(time.step_seconds)}, {_time(alone)} are computation, and"
     said += f" {_time(time.exposed_communication_seconds)} ({1 - share:.0%}) are waited for transfers"
-    said += _hidden(time, time.exposed_communication_seconds) + "."
+    said += _hidden(time, time.exposed_communication_seconds)
+    stepped = _on_host(time, work)
+    said += f"; of the computation {stepped}." if stepped else "."
     sent = _largest(work)
     if sent is not None:
         said += f" Most is sent by {sent}."
@@ -30,6 +35,14 @@ def scaling_words(time: StepTime, work: StepWork, ranks: int, each: int = 1) -> 
         twice = 2 * alone / (2 * alone + time.exposed_communication_seconds)
         said += f" Twice the accumulation steps, sending as often, would make it about {ranks * twice:.1f}."
     return said
+
+
+def _on_host(time: StepTime, work: StepWork) -> str:
+    """How long the host's processors step, where that is much; empty elsewhere."""
+    share = time.optimizer_seconds / time.step_seconds
+    if not work.optimizer.on_host or share < _MUCH:
+        return ""
+    return f"{_time(time.optimizer_seconds)} ({share:.0%} of the step) are the optimizer's on the host's processors"
 
 
 def _hidden(time: StepTime, exposed: float) -> str:

@@ -16,7 +16,11 @@ from typing import Any
 from gpu_plan.planner.model.spec import ModelSpec
 
 TENSOR, EXPERT = "base_model_tp_plan", "base_model_ep_plan"
+DISPATCHES = "ep_dispatch_experts"
+"""Style of experts to which tokens are handed over."""
 _HEADS = ("num_attention_heads", "num_key_value_heads")
+_EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k")
 _ROWS = ("rowwise", "rowwise_rep", "rowwise_split_input")
 """Styles whose module puts out sums over the ranks."""
 _COLUMNS = ("colwise", "packed_colwise")
@@ -74,6 +78,29 @@ def divides(config: Mapping[str, Any], degree: int) -> bool:
     table = text if isinstance(text, Mapping) else config
     heads = [table[key] for key in _HEADS if isinstance(table.get(key), int)]
     return all(count % degree == 0 for count in heads)
+
+
+def divides_experts(config: Mapping[str, Any], ranks: int) -> bool:
+    """Whether so many ranks get whole experts, of a config that says how many a layer has."""
+    text = config.get("text_config")
+    table = text if isinstance(text, Mapping) else config
+    counts = [table[key] for key in _EXPERT_COUNTS if isinstance(table.get(key), int)]
+    return bool(counts) and all(count > 0 and count % ranks == 0 for count in counts)
+
+
+def handed_over(spec: ModelSpec, config: Mapping[str, Any], plan: Mapping[str, str]) -> tuple[int, int]:
+    """Layers whose experts tokens are handed over to, and elements of one token that a layer sends each time: 0 where
+    the config does not say how many experts a token chooses.
+
+    transformers 5.23 distributed/expert_parallel.py: AllToAllEP sends a row for each expert that a token has chosen,
+    receives one for each, and does both again in backward.
+    """
+    shapes = {parameter.name: parameter.shape for parameter in spec.parameters}
+    rules = [rule for rule, style in plan.items() if style == DISPATCHES]
+    text = config.get("text_config")
+    table = text if isinstance(text, Mapping) else config
+    chosen = next((table[key] for key in _CHOSEN if isinstance(table.get(key), int)), 0)
+    return len({owner for rule in rules for owner in _owners(rule, shapes)}), chosen * (spec.hidden_size or 0)
 
 
 def sums_of(spec: ModelSpec, plan: Mapping[str, str]) -> Sums:

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.plans import DISPATCHES
 
 
 @contextlib.contextmanager
@@ -65,6 +66,8 @@ def shard(model: Any, degree: int, experts: int = 1, *, apart: bool = False) -> 
     """
     if max(degree, experts) == 1:
         return
+    if degree > 1 and not model.tp_plan:
+        raise CannotSplitError(f"{type(model).__name__} has no plan for tensor parallel")
     _check_heads(model, degree)
     if experts > 1:
         _check_experts(model, experts)
@@ -89,7 +92,7 @@ def _apply(model: Any, degree: int, experts: int, apart: bool) -> None:
     shards = max(degree, experts) // degree
     config = DistributedConfig(tp_size=degree, fsdp_size=shards, ep_size=experts)
     plan, expert_plan, _ = model._resolve_parallel_plans(config)
-    if experts > 1 and "ep_dispatch_experts" not in expert_plan.values():
+    if experts > 1 and DISPATCHES not in expert_plan.values():
         raise ValueError("its plan names no experts to hand tokens to")
     tied = _untied(model, None if apart else plan)
     model.config.distributed_config, model._tp_size = config, degree

@@ -29,9 +29,19 @@ def _row(one: DegreeFigures, candidate: Candidate) -> tuple[str, ...]:
         format_bytes(one.sent_bytes),
         f"{one.calls:,}",
         seconds(one.seconds),
-        f"{seconds(one.exposed_seconds)} ({one.exposed_seconds / candidate.speed.step_seconds:.0%} of the step)",
+        _waited(one, candidate.speed.step_seconds),
         without_words(one, candidate),
     )
+
+
+def _waited(one: DegreeFigures, step: float) -> str:
+    """`43 ms (5% of the step)`; `less than 1% of the step` where that is all."""
+    share = one.exposed_seconds / step
+    if share < 0.005:
+        return "less than 1% of the step"
+    # Without it, others would be hidden that now are not.
+    more = ", with what it holds up" if one.exposed_seconds > 1.01 * one.seconds else ""
+    return f"{seconds(one.exposed_seconds)} ({share:.0%} of the step{more})"
 
 
 def without_words(one: DegreeFigures, candidate: Candidate) -> str:
@@ -51,6 +61,7 @@ def degree_lines(candidate: Candidate) -> list[str]:
     """The same rows as sentences, for pages too narrow for a table."""
     lines = []
     for name, sent, calls, taken, waited, without in degree_rows(candidate):
-        said = f"{name}: sends {sent} in {calls} calls, {taken}; {waited} are waited for"
+        verb = "is" if waited.startswith("less") else "are"
+        said = f"{name}: sends {sent} in {calls} calls, {taken}; {waited} {verb} waited for"
         lines.append(f"{said}. Without it: {without}" if without else said)
     return lines

@@ -19,7 +19,18 @@ from gpu_plan.planner.speed.model import Collective, Phase
 from gpu_plan.planner.strategy.known import unsharded
 from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.trace.events import StepTrace
-from gpu_plan.planner.trace.parallel.plans import TENSOR, Sums, divides, parallel_plan, replicated, sums_of
+from gpu_plan.planner.trace.parallel.plans import (
+    DISPATCHES,
+    EXPERT,
+    TENSOR,
+    Sums,
+    divides,
+    divides_experts,
+    handed_over,
+    parallel_plan,
+    replicated,
+    sums_of,
+)
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError
 
 
@@ -46,8 +57,17 @@ class Bounds:
         config = self.evaluator.config
         return config is not None and bool(self._plan) and divides(config, degree)
 
+    def shares_experts(self, ranks: int) -> bool:
+        """Whether the class has a plan to hand tokens over, known without running it, and so many ranks get whole
+        experts."""
+        config = self.evaluator.config
+        plan = parallel_plan(_type_of(config), EXPERT) or {}
+        return config is not None and DISPATCHES in plan.values() and divides_experts(config, ranks)
+
     def least(self, family: Family, cuts: list[Batch]) -> Least:
         """Over the cuts, smallest micro batch first. Traces the whole model at most, never a part."""
+        if family.expert_parallel > family.tensor_parallel * family.context_parallel:
+            return self._least_apart(family, cuts)
         alone, degree = self.alone(family), family.tensor_parallel * family.context_parallel
         states = self._held(alone, degree, self.evaluator.judge_states(alone, cuts[0]))
         if states > self.evaluator.capacity_bytes:
@@ -66,6 +86,66 @@ class Bounds:
             seconds = self._seconds(alone, degree, batch, judged, tokens=family.context_parallel > 1)
             best = seconds if best is None else min(best, seconds)
         return Least(seconds=best, bytes=first or states)
+
+    def _least_apart(self, family: Family, cuts: list[Batch]) -> Least:
+        """Of ranks that hold whole experts each: of even choices every rank computes as much as it does alone, moves at
+        least its part of the bytes, waits for the tokens that it hands over and gets, and has at least its part of what
+        it holds alone."""
+        alone, ranks = self.alone(family), family.expert_parallel
+        states = self._held(alone, ranks, self.evaluator.judge_states(alone, cuts[0]))
+        if states > self.evaluator.capacity_bytes:
+            return Least(seconds=None, bytes=states)
+        best: float | None = None
+        first: int | None = None
+        for batch in cuts:
+            try:
+                judged = self.evaluator.judge_uncounted(alone, batch)
+            except NotTraceableError:
+                break  # larger than any shipped trace
+            held = self._held(alone, ranks, judged)
+            first = held if first is None else first
+            if held > self.evaluator.capacity_bytes:
+                break
+            seconds = self._seconds_apart(alone, ranks, batch, judged)
+            best = seconds if best is None else min(best, seconds)
+        return Least(seconds=best, bytes=first or states)
+
+    def _seconds_apart(self, alone: Family, ranks: int, batch: Batch, judged: StepJudgement) -> float:
+        """Of one sample."""
+        evaluator, trace = self.evaluator, judged.plan.stream.trace
+        name = (f"{evaluator.variant(alone).key()} experts", trace.samples, ranks)
+        if name not in self._parts:
+            moved = (trace.op_bytes_fixed / ranks, trace.op_bytes_per_sample / ranks)
+            self._parts[name] = replace(trace, op_bytes_fixed=moved[0], op_bytes_per_sample=moved[1])
+        work = replace(
+            evaluator.work(alone, batch, trace, judged.plan),
+            trace=self._parts[name],
+            collectives=self._exchanges(ranks, batch.micro_batch * trace.tokens_per_sample),
+        )
+        step = evaluator.speed.step_time(work, evaluator.cluster).step_seconds
+        return step / (batch.micro_batch * batch.accumulation_steps * evaluator.cluster.world_size)
+
+    def _exchanges(self, ranks: int, tokens: int) -> tuple[Collective, ...]:
+        """The all-to-alls of one micro step, of which the computation waits for each: there and back, both ways."""
+        config = self.evaluator.config or {}
+        plan = parallel_plan(_type_of(config), EXPERT) or {}
+        layers, elements = handed_over(self.evaluator.provider.spec(), config, plan)
+        size = element_bits(self.evaluator.workload.precision.compute_dtype) // 8
+        phases: tuple[Phase, ...] = ("forward", "backward")
+        return tuple(
+            Collective(
+                kind="all_to_all",
+                bytes=elements * tokens * size,
+                count=2 * layers,
+                phase=phase,
+                per="micro_step",
+                overlap=False,
+                ranks=ranks,
+                axis="expert",
+            )
+            for phase in phases
+            if layers and elements
+        )
 
     def alone(self, family: Family) -> Family:
         """The family that it comes to where each rank computes its own copy, or whole samples."""

@@ -44,7 +44,7 @@ TRAITS = Traits(
     packages=(),
     wrapped_by=frozenset(),
     seen_as=("FSDPModule of experts over replicas",),
-    searched=Searched(over=None, alone=()),
+    searched=Searched(over="nodes", alone=()),
     compiled=Compiled(regions=None, note="what torch.compile makes of a model on several ranks is not in this version"),
     host=Host(loads="slices", saves="gathered"),
     checkpoint=Checkpoint(form=Form.TENSOR_SHARDS, made_from=()),
