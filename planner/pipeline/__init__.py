@@ -5,6 +5,7 @@
     stages      layers over stages, stages over ranks
     places      a rank's stages and actions, and where they lie in its trace
     timeline    when everything ends: the makespan of a schedule, and its bubble
+    chrome      the same as a Chrome/Perfetto trace
 
 Pure; imported by strategies, the search and reports. No torch.
 """

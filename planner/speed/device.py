@@ -33,6 +33,7 @@ from gpu_plan.planner.speed.rates import (
     kernel_overhead_seconds,
     matmul_share,
     memory_rate,
+    streaming_rate,
     strided_rate,
     usable_peak,
 )
@@ -63,6 +64,8 @@ class StepDevice:
     used: tuple[Rate, ...]
     sizes: Sizes | None = None
     """How products of this machine's own grow with their size."""
+    weights: Rate | None = None
+    """Bytes per second of products that wait for their operands; None: as other traffic."""
     strided: Rate | None = None
     """Elements per second of copies that compute an address for each; None: as fast as others."""
 
@@ -108,6 +111,7 @@ def device_of(
         gap=(gap, gap, gap),
         issue=host_operator_seconds(gpu, _issuing(operators, reentrant)),
         used=tuple(used),
+        weights=streaming_rate(gpu),
         strided=strided_rate(gpu),
     )
 
@@ -193,6 +197,9 @@ def _on_device(operators: Operators, micro_batch: int, device: StepDevice, bound
         products = operators.operator_class == OperatorClass.MATMUL
         arithmetic[products] /= device.sizes.at(flops[products])
     traffic = moved / device.memory.bounds[bound]
+    if device.weights is not None:
+        products = np.isin(operators.operator_class, (OperatorClass.MATMUL, OperatorClass.FLOAT8))
+        traffic[products] = moved[products] / device.weights.bounds[bound]
     if device.strided is not None:
         traffic = np.maximum(traffic, moved / operators.item_bytes / device.strided.bounds[bound])
     each = np.maximum(arithmetic, traffic) + device.gap[bound]

@@ -166,7 +166,7 @@ def _complete(shares: Mapping[str, float], width: str) -> tuple[float, float, fl
 
 
 @functools.cache
-def _complete_shares(width: str) -> Mapping[str, tuple[float, float, float]]:
+def complete_shares(width: str) -> Mapping[str, tuple[float, float, float]]:
     """Small, typical and best share of the peak of every measured device."""
     return {
         gpu_id: _complete(shares, width)
@@ -179,7 +179,7 @@ def matmul_share(gpu: Gpu, dtype: str) -> Rate:
     """Share of the dense peak that large matrix products of a training step reach."""
     if gpu.is_cpu:
         return sure(1.0, "assumed", "")
-    known = _complete_shares(_width(dtype))
+    known = complete_shares(_width(dtype))
     exact = peak_key(dtype) not in ("float32", "tf32")
     burst = own_or_kin(gpu, known, "matrix products in bursts")
     slow, expected = training_share(gpu.architecture)
@@ -241,6 +241,30 @@ def memory_rate(gpu: Gpu) -> Rate:
     every = [share for shares in own.values() for share in shares]
     known = {gpu_id: (min(every), median(shares), max(every)) for gpu_id, shares in own.items()}
     return own_or_kin(gpu, known, "memory traffic").times(peak)
+
+
+def streaming_rate(gpu: Gpu) -> Rate | None:
+    """Bytes per second of products that wait for their weights; None where the device's own bandwidth is not known.
+
+    Nearer than `memory_rate`, which is of copies: each device with a table left out, others tell it within 6 % at the
+    median (python -m benchmarks.accuracy.kernels.left_out).
+    """
+    peak = gpu.bandwidth_bytes_per_s
+    if peak is None or gpu.is_cpu:
+        return None
+    return own_or_kin(gpu, streaming_shares(), "weights read by products").times(peak)
+
+
+@functools.cache
+def streaming_shares() -> Mapping[str, tuple[float, float, float]]:
+    """Slow, expected and fast share of the bandwidth of every measured device."""
+    found = {}
+    for row in efficiency_data()["streaming"]:
+        spec = load_gpus()[row["gpu"]].bandwidth_bytes_per_s
+        assert spec is not None  # a test holds it for every row
+        slow, expected, fast = (rate * 1e9 / spec for rate in row["gb_per_s"])
+        found[row["gpu"]] = (slow, expected, fast)
+    return found
 
 
 def kernel_overhead_seconds() -> float:

@@ -17,6 +17,13 @@ from gpu_plan.planner.trace.events import Category, Mark
 FIRST_BUCKET = 1024 * 1024
 BUCKET = 25 * 1024 * 1024
 
+_REDUCING = (1, 1)
+"""Operators of one bucket's all-reduce, fewest and most, counted in a run of torch 2.13's own reducer
+(tests/trace/test_hooks_issued.py): the all-reduce."""
+_ARRIVING = (2, 3)
+"""The same of every gradient: into the bucket as it is divided, and back; a view of its place."""
+_ARRIVING_AS_VIEW = (1, 2)
+
 _VIEWS = "gradients are views of the buckets: DistributedDataParallelKwargs(gradient_as_bucket_view=True) in the script"
 
 
@@ -30,16 +37,29 @@ def bucketed_rank(context: RankContext) -> RankPlan:
         view_gradients(builder)
     buckets = place_buckets(builder, dtype)
     reduce = tuple(
-        Collective(kind="all_reduce", bytes=size, count=1, overlap=True, phase="backward", per="step")
-        for size in buckets
+        Collective(
+            kind="all_reduce",
+            bytes=sum(sizes),
+            overlap=True,
+            phase="backward",
+            per="step",
+            issued=_issued(len(sizes), views=views),
+        )
+        for sizes in buckets
     )
     notes = (*_unused(builder), *((_VIEWS,) if views else ()))
     plan = RankPlan(stream=builder.build(), collectives=reduce, optimizer_work=work, notes=notes)
     return with_paged_state(plan, context, replica_tensors(context))
 
 
-def place_buckets(builder: StreamBuilder, dtype: str) -> list[int]:
-    """One bucket over all gradients at first, then those of the order in which gradients came; returns their bytes.
+def _issued(gradients: int, *, views: bool) -> tuple[int, int]:
+    each = _ARRIVING_AS_VIEW if views else _ARRIVING
+    return _REDUCING[0] + each[0] * gradients, _REDUCING[1] + each[1] * gradients
+
+
+def place_buckets(builder: StreamBuilder, dtype: str) -> list[list[int]]:
+    """One bucket over all gradients at first, then those of the order in which gradients came; returns the bytes of
+    the gradients of each.
 
     compute_bucket_size_limits sets no limit before the first backward pass (unused parameters are not looked for).
     The second iteration's forward rebuilds: the reducer drops what it has before it makes the new buckets.
@@ -48,13 +68,13 @@ def place_buckets(builder: StreamBuilder, dtype: str) -> list[int]:
     trained = [index for index, parameter in enumerate(builder.trace.parameters) if parameter.trainable]
     came = {index: end if (event := builder.gradient_event(index)) is None else event for index in trained}
     order = sorted(reversed(trained), key=came.__getitem__)
-    buckets = bucket_sizes([nbytes(builder.trace.parameters[index].numel, dtype) for index in order])
-    whole = builder.alloc(builder.at_load(), sum(buckets), Category.COMMUNICATION, "DDP bucket")
+    buckets = in_buckets([nbytes(builder.trace.parameters[index].numel, dtype) for index in order])
+    whole = builder.alloc(builder.at_load(), sum(map(sum, buckets)), Category.COMMUNICATION, "DDP bucket")
     second = next(in_pass for in_pass in builder.passes if in_pass.iteration == 1)
     at = builder.at_mark(second, Mark.FORWARD)
     builder.free(at, whole)
-    for size in buckets:
-        builder.alloc(at, size, Category.COMMUNICATION, "DDP bucket")
+    for sizes in buckets:
+        builder.alloc(at, sum(sizes), Category.COMMUNICATION, "DDP bucket")
     return buckets
 
 
@@ -91,18 +111,20 @@ def _unused(builder: StreamBuilder) -> tuple[str, ...]:
     return (f"DDP needs find_unused_parameters=True: {names[0]}{more} get no gradient",)
 
 
-def bucket_sizes(sizes: list[int], first: int = FIRST_BUCKET, limit: int = BUCKET) -> list[int]:
-    """Bytes of each bucket for gradients in the order in which they become ready.
+def in_buckets(sizes: list[int], first: int = FIRST_BUCKET, limit: int = BUCKET) -> list[list[int]]:
+    """Bytes of the gradients of each bucket, given in the order in which they become ready.
 
     reducer.cpp: compute_bucket_assignment_by_size closes a bucket once it has reached its limit.
     """
-    buckets: list[int] = []
-    current, bound = 0, first
+    buckets: list[list[int]] = []
+    current: list[int] = []
+    held, bound = 0, first
     for size in sizes:
-        current += size
-        if current >= bound:
+        current.append(size)
+        held += size
+        if held >= bound:
             buckets.append(current)
-            current, bound = 0, limit
+            current, held, bound = [], 0, limit
     if current:
         buckets.append(current)
     return buckets

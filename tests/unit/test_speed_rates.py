@@ -38,6 +38,9 @@ def test_rows_name_shipped_gpus_with_the_facts_they_are_divided_by() -> None:
         assert GPUS[row["gpu"]].peak_flops[row["dtype"]] > 0
     for row in data["bandwidth"]:
         assert (GPUS[row["gpu"]].bandwidth_bytes_per_s or 0) > row["gb_per_s"] * 1e9
+    for row in data["streaming"]:
+        slow, expected, fast = row["gb_per_s"]
+        assert 0 < slow <= expected <= fast < (GPUS[row["gpu"]].bandwidth_bytes_per_s or 0) / 1e9
     for row in data["attention"]:
         lengths = [length for length, _ in row["seq_tflops"]]
         assert lengths == sorted(lengths)

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.strategy.base import RankContext
-from gpu_plan.planner.strategy.buckets import BUCKET, FIRST_BUCKET, bucket_sizes
+from gpu_plan.planner.strategy.buckets import BUCKET, FIRST_BUCKET, in_buckets
 from gpu_plan.planner.strategy.kinds.ddp import DistributedDataParallel
 from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.strategy.kinds.fsdp1 import STRATEGY as FSDP1
@@ -356,9 +356,9 @@ def test_fsdp1_wraps_unit_by_unit_and_frees_what_it_flattened_last() -> None:
 
 def test_buckets_of_ddp_close_at_their_bound_and_not_behind_it() -> None:
     """reducer.cpp: compute_bucket_assignment_by_size, `size >= bucket_size_limit`."""
-    assert bucket_sizes([FIRST_BUCKET, BUCKET, 4]) == [FIRST_BUCKET, BUCKET, 4]
-    assert bucket_sizes([FIRST_BUCKET - 4, 4, BUCKET - 4, 4]) == [FIRST_BUCKET, BUCKET]
-    assert bucket_sizes([FIRST_BUCKET - 4, BUCKET]) == [FIRST_BUCKET - 4 + BUCKET]
+    assert in_buckets([FIRST_BUCKET, BUCKET, 4]) == [[FIRST_BUCKET], [BUCKET], [4]]
+    assert in_buckets([FIRST_BUCKET - 4, 4, BUCKET - 4, 4]) == [[FIRST_BUCKET - 4, 4], [BUCKET - 4, 4]]
+    assert in_buckets([FIRST_BUCKET - 4, BUCKET]) == [[FIRST_BUCKET - 4, BUCKET]]
 
 
 def test_the_first_step_has_one_bucket_of_everything() -> None:

@@ -8,10 +8,14 @@ from typing import Any
 from benchmarks.accuracy.machines import cluster_of
 from benchmarks.accuracy.models import Models, sizes_of
 from benchmarks.accuracy.row import Row, SetAside, field, is_true, needed, number, software_group, text, whole
+from benchmarks.accuracy.speed import internevo
+from benchmarks.accuracy.speed.internevo import zero1_of
 from benchmarks.accuracy.speed.way import way_of
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.strategy.base import Strategy
+from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.units import GIB
 from gpu_plan.planner.workload.training import (
     MOST_TOKENS,
@@ -57,7 +61,7 @@ _MEGATRON = ("megatron", "bigscience", "primus", "vtrain", "mlperf", "nemo")
 _DIFFERENCES = {
     "llm-foundry": "the benchmark script's default attention was Triton's: compared with the first FlashAttention",
     "fsdp_qlora": "LoRA on a bf16 base: compared with LitGPT's stack, whose adapters are in bf16 as well",
-    "internevo": "InternEvo overlaps the transfers of its own ZeRO-1; compared with DeepSpeed's, which waits",
+    "internevo": "InternEvo's own ZeRO-1, whose transfers are as its source has them",
 }
 _TARGETS = {
     "Qwen/Qwen-1_8B": ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
@@ -77,6 +81,8 @@ class Setup:
     cluster: Cluster
     workload: Workload
     strategy: str
+    mirrored: Strategy
+    """What is estimated: the registry's, or that of the run's own software."""
     checkpointing: Checkpointing
     adapter: Adapter | None
     micro_batch: int
@@ -168,6 +174,7 @@ def setup_of(row: Row, models: Models) -> Setup:
         cluster=cluster,
         workload=workload,
         strategy=strategy,
+        mirrored=zero1_of(row) if group == "internevo" else STRATEGIES[strategy],
         checkpointing=way.checkpointing,
         adapter=adapter,
         micro_batch=micro_batch,
@@ -196,6 +203,8 @@ def _settings(row: Row, group: str) -> tuple[tuple[str, str], ...]:
         found["kernels.liger"] = "true"
     if group in _ATTENTION:
         found["attention.kernel"] = _ATTENTION[group]
+    if group == "internevo":
+        found |= internevo.SETTINGS
     return tuple(sorted(found.items()))
 
 

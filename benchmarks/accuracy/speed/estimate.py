@@ -16,7 +16,6 @@ from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import TraceProvider
@@ -39,7 +38,7 @@ class SpeedLines:
         evaluator = Evaluator(
             provider=self._provider(setup), workload=setup.workload, cluster=setup.cluster, speed=speed
         )
-        family = Family(strategy=STRATEGIES[setup.strategy], offload=Offload.NONE, checkpointing=setup.checkpointing)
+        family = Family(strategy=setup.mirrored, offload=Offload.NONE, checkpointing=setup.checkpointing)
         batch = Batch(micro_batch=setup.micro_batch, accumulation_steps=setup.accumulation_steps)
         time = evaluator.judge(family, batch).time
         measured = measured_step_seconds(row, setup.micro_batch, setup.accumulation_steps, setup.workload.seq_len)

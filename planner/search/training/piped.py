@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
+from gpu_plan.planner.pipeline.chrome import Ending, pipeline_trace
 from gpu_plan.planner.pipeline.places import RECEIVED, PipelineRank
 from gpu_plan.planner.pipeline.schedules import Kind, Schedule, actions, in_flight, refused
 from gpu_plan.planner.pipeline.stages import StageCut, balanced_cuts, even_cuts, layers_of, of_rank
@@ -290,6 +292,12 @@ def _sending(evaluator: Judge, degree: int, nbytes: int) -> float:
     return call_seconds(call, cluster).expected
 
 
+def _endings(whole: Sequence[StepTime]) -> list[Ending]:
+    """Behind the pipeline every rank waits for the slowest transfers, then steps as long as the slowest does."""
+    waited = max(time.exposed_communication_seconds + time.optimizer_seconds for time in whole)
+    return [Ending(waited - time.optimizer_seconds, time.optimizer_seconds) for time in whole]
+
+
 def step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, times: Sequence[StepTime]) -> StepTime:
     """Until the last rank has stepped; the parts are those of the rank that computes longest."""
     cluster, steps = evaluator.cluster, batch.accumulation_steps
@@ -326,5 +334,5 @@ def step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, t
         corners=None,
         scaling=None,
         degrees=None,
-        trace=None,
+        trace=partial(pipeline_trace, step.timeline, _endings(whole)),
     )

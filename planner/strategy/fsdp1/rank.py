@@ -47,6 +47,18 @@ from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 _NORM = 4
+_GATHERING = (3, 22)
+"""Operators of one all-gather, fewest and most beside a view of each parameter, counted in a run of torch 2.13's own
+hooks (tests/trace/test_hooks_issued.py; torch _flat_param.py: unshard, pre_unshard). Fewest: the cast, a buffer, the
+all-gather. Most: what only changes shapes and what names spans for a profiler too."""
+_REDUCING = (6, 9)
+"""All of one reduction (_runtime_utils.py: _reduce_grad): gradients laid out, a buffer, two divisions, the
+reduce-scatter, the cast back."""
+
+
+def _gathering(parameters: int) -> tuple[int, int]:
+    fewest, most = _GATHERING
+    return fewest, most + parameters
 
 
 def flat_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
@@ -308,20 +320,20 @@ class _Layout:
             return Collective(
                 kind="all_gather",
                 bytes=self._flat_bytes(unit),
-                count=1,
                 overlap=True,
                 phase="forward",
                 per="micro_step",
+                issued=_gathering(len(unit.parameters)),
             )
 
         def reduction(unit: FlatUnit) -> Collective:
             return Collective(
                 kind="reduce_scatter",
                 bytes=self._flat_bytes(unit),
-                count=1,
                 overlap=True,
                 phase="backward",
                 per="step",
+                issued=_REDUCING,
             )
 
         again = [replace(forward(unit), phase="backward") for unit in self._units if not unit.is_root]

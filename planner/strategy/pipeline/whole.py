@@ -33,9 +33,14 @@ def _planned(context: RankContext, *, replicated: bool) -> RankPlan:
     if replicated:
         reduce = tuple(
             Collective(
-                kind="all_reduce", bytes=size, overlap=True, phase="backward", per="step", ranks=context.shard_ranks
+                kind="all_reduce",
+                bytes=sum(sizes),
+                overlap=True,
+                phase="backward",
+                per="step",
+                ranks=context.shard_ranks,
             )
-            for size in place_buckets(builder, replica_regime(context).trained)
+            for sizes in place_buckets(builder, replica_regime(context).trained)
         )
     plan = RankPlan(stream=builder.build(), collectives=reduce, optimizer_work=work)
     plan = with_paged_state(plan, context, replica_tensors(context))

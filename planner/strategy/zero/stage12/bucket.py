@@ -36,8 +36,8 @@ class Bucket:
     partitioned: bool
     """ZeRO-2: what other ranks own is dropped at once."""
     offload: bool
-    reduced: list[int] = field(default_factory=list)
-    """Elements of every reduction of the current micro step."""
+    reduced: list[tuple[int, int]] = field(default_factory=list)
+    """Elements and gradients of every reduction of the current micro step."""
     partition: Handle | None = None
     """Storage of this micro step's reduced gradients (grads_in_partition)."""
     kept: Handle | None = None
@@ -97,7 +97,7 @@ class Bucket:
     def _reduce(self, at: Point, boundary: bool) -> None:
         if not self._held:
             return
-        self.reduced.append(self._elements)
+        self.reduced.append((self._elements, len(self._held)))
         parts = [part for parameter, _ in self._held for part in self.slices[parameter]]
         for elements in flatten_copies(parts, self.config.reduce_bucket):
             if elements:

@@ -26,6 +26,13 @@ from gpu_plan.planner.strategy.zero.stage12.flat import (
 )
 from gpu_plan.planner.trace.events import Category, Mark
 
+_REDUCING = (8, 40)
+"""Operators of one bucket's all-reduce, fewest and most, counted in a run of DeepSpeed 0.19.8's own hooks
+(tests/trace/test_hooks_issued.py; stage_1_and_2.py: average_tensor, allreduce_and_copy_with_multiple_ranks). Fewest:
+two buffers, the flattened one, its division, the all-reduce, and copies of what two ranks share."""
+_ARRIVING = (1, 7)
+"""The same of every gradient: into the bucket (reduce_independent_p_g_buckets_and_remove_grads)."""
+
 _FLATTENING = "a second copy of the weights, which DeepSpeed makes while loading only if there is room, is not counted"
 
 
@@ -36,6 +43,10 @@ def flat_groups(context: RankContext) -> list[FlatGroup]:
         FlatGroup(tuple(group), tuple(parameters[index].numel for index in group), context.world_size)
         for group in common.optimizer_groups(context)
     ]
+
+
+def _issued(gradients: int) -> tuple[int, int]:
+    return _REDUCING[0] + _ARRIVING[0] * gradients, _REDUCING[1] + _ARRIVING[1] * gradients
 
 
 def rank_plan(context: RankContext, *, partitioned: bool) -> RankPlan:
@@ -291,8 +302,9 @@ class _Stage12:
                 phase="backward",
                 per="micro_step" if self.partitioned else "step",
                 overlap=self.config.overlap,
+                issued=_issued(gradients),
             )
-            for elements in self.bucket.reduced
+            for elements, gradients in self.bucket.reduced
         ]
         for group in self.groups:
             size = nbytes(group.padded, self.dtype)

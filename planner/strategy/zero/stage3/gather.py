@@ -72,11 +72,12 @@ class _Flight:
 
 
 class Gather(NamedTuple):
-    """One kind of all-gather: elements of the whole, whether backward, whether ahead of its use."""
+    """One kind of all-gather: elements of the whole, whether backward, whether ahead of its use, its parameters."""
 
     elements: int
     backward: bool
     ahead: bool
+    parameters: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -240,7 +241,7 @@ class Coordinator(Generic[At]):
         if self.pool is not None:
             self.pool.ensure(absent)
         elements = sum(map(self._padded, absent))
-        self.gathers[Gather(elements, backward, ahead)] += 1
+        self.gathers[Gather(elements, backward, ahead, len(absent))] += 1
         flight = _Flight(absent, waiting=len(absent))
         self._issued = True
         if len(absent) == 1 or self.limits.world_size == 1:

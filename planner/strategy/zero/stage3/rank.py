@@ -117,7 +117,7 @@ class Stage3:
         self.last_entered = int(np.flatnonzero(context.trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
         self.bucket: list[int] = []
         self.bucket_elements = 0
-        self.reduced: Counter[int] = Counter()
+        self.reduced: Counter[tuple[int, int]] = Counter()
         self.rests: list[Handle] = []
         self.kernels = np.cumsum(context.trace.kind == Kind.OPERATOR)
         """Kernels launched up to each event of a pass."""
@@ -339,7 +339,7 @@ class Stage3:
         builder, world = self.builder, self.context.world_size
         self.queues.reduce(builder.moment(at))
         elements = sum(self.parts.share[index] for index in self.bucket) * world
-        self.reduced[elements] += 1
+        self.reduced[elements, len(self.bucket)] += 1
         copy = None
         if len(self.bucket) > 1 or elements != self.bucket_elements:
             size = nbytes(elements, self.dtype)

@@ -17,6 +17,27 @@ _READ, _WRITTEN = 4, 3
 """Tensors of a sub-group that a step reads (master, gradient, Adam's two) and writes (all but the gradient)."""
 
 
+_SHAPES = 5
+"""Views of every parameter that is gathered or reduced, counted in a run of DeepSpeed 0.19.8's own hooks
+(tests/trace/test_hooks_issued.py), as everything in `_gathering` and `_reducing`."""
+
+
+def _gathering(parameters: int, ranks: int) -> tuple[int, int]:
+    """Operators of one all-gather, fewest and most (partition_parameters.py: _all_gather_dtype and its handle).
+
+    A buffer and the all-gather; of several parameters the parts of every rank are put together, one by one.
+    """
+    if parameters == 1:
+        return 2, 2 + _SHAPES
+    return 2 + parameters, 2 + parameters * (ranks + 1 + _SHAPES)
+
+
+def _reducing(gradients: int, ranks: int) -> tuple[int, int]:
+    """The same of one reduce-scatter (stage3.py: __add_grad_to_ipg_bucket, partition_grads; coalesced_collectives.py:
+    reduce_scatter_coalesced): a buffer and two copies of every gradient, and a view of it for every rank."""
+    return 4 + 3 * gradients, 4 + gradients * (ranks + 5 + _SHAPES)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """What one micro step and one step moved."""
@@ -26,8 +47,8 @@ class Traffic:
     dtype: str
     world_size: int
     gathers: Mapping[Gather, int]
-    reduced: Mapping[int, int]
-    """Reduce-scatters by their elements."""
+    reduced: Mapping[tuple[int, int], int]
+    """Reduce-scatters by their elements and gradients."""
     offload: bool
     weights_on_host: bool
     nvme: Nvme | None = None
@@ -53,6 +74,7 @@ def _between_devices(traffic: Traffic) -> list[Collective]:
             phase="backward" if gather.backward else "forward",
             per="micro_step",
             overlap=gather.ahead and overlap,
+            issued=_gathering(gather.parameters, traffic.world_size),
         )
         for gather, count in traffic.gathers.items()
         if traffic.world_size > 1
@@ -65,8 +87,9 @@ def _between_devices(traffic: Traffic) -> list[Collective]:
             phase="backward",
             per="micro_step",
             overlap=overlap,
+            issued=_reducing(gradients, traffic.world_size),
         )
-        for elements, count in traffic.reduced.items()
+        for (elements, gradients), count in traffic.reduced.items()
     ]
     shares = Counter(traffic.parts.share[index] for index in traffic.parts.persistent)
     found += [
