@@ -237,6 +237,19 @@ def compute(operators: Operators, micro_batch: int, device: StepDevice, hooked: 
     return np.asarray(np.maximum(on_device, issued * device.issue.bounds[bound]), dtype=np.float64)
 
 
+def streams_weights(operators: Operators, micro_batch: int, device: StepDevice) -> bool:
+    """Whether products wait for their operands during most of their time."""
+    if device.weights is None:
+        return False
+    flops, moved = operators.flops(micro_batch), operators.bytes(micro_batch)
+    products = np.isin(operators.operator_class, (OperatorClass.MATMUL, OperatorClass.FLOAT8))
+    arithmetic = flops / device.flops[EXPECTED, operators.rate]
+    traffic = moved / device.weights.expected
+    waited = products & (traffic > arithmetic)
+    each = np.maximum(arithmetic, traffic) * operators.count
+    return bool(2 * each[waited].sum() > each[products].sum())
+
+
 def waits_for_host(operators: Operators, micro_batch: int, device: StepDevice, hooked: FloatArray) -> bool:
     on_device = _on_device(operators, micro_batch, device, EXPECTED)
     issued = _issued(operators) + hooked[EXPECTED]

@@ -17,6 +17,7 @@ from gpu_plan.planner.speed.device import (
     compute,
     device_of,
     hooked_seconds,
+    streams_weights,
     waits_for_host,
 )
 from gpu_plan.planner.speed.model import HOST_KINDS, AxisTime, Collective, Per, Phase, StepTime, StepWork
@@ -186,6 +187,8 @@ class _Step:
         """Every rate that the figures rest on."""
         found = [*self.device.used, *([self.optimizer] if self.work.optimizer.parameter_bytes_read_written else [])]
         found += [call for call in calls if call.expected > 0]
+        if self.device.weights is not None and streams_weights(self.operators, self.work.micro_batch, self.device):
+            found.append(self.device.weights)
         host_bound = waits_for_host(self.operators, self.work.micro_batch, self.device, self.hooked)
         return [*found, self.device.issue] if host_bound else found
 

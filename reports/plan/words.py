@@ -306,7 +306,7 @@ def memory_words(memory: MemoryFigures) -> list[str]:
 
 
 def _retries(count: int) -> str:
-    return f"after {count} allocator {'retry' if count == 1 else 'retries'} (slow)"
+    return f"after {count} allocator {'retry' if count == 1 else 'retries'}, whose time is not counted"
 
 
 _MUCH = 0.5

@@ -29,6 +29,8 @@ HOST = 12.2e-6 * 4.0 / 3.8
 MM_RATE = 720.8e12 * (0.93 + 0.74) / 2
 """Bursts on an H100, and what a training step keeps of them."""
 MEMORY_RATE = (2586 + 2621) / 2 * 1e9
+WEIGHTS_RATE = 2767e9
+"""Of products that wait for their operands."""
 BIG = Op(flops=1e15)
 
 
@@ -63,8 +65,10 @@ def test_a_copy_by_hand() -> None:
 
 
 def test_the_longer_of_arithmetic_and_traffic_counts() -> None:
-    both = step(trace_of(Op(flops=MM_RATE, moved=3 * MEMORY_RATE)))
+    both = step(trace_of(Op(flops=MM_RATE, moved=3 * WEIGHTS_RATE)))
     assert both.step_seconds == pytest.approx(3.0, rel=2e-3)
+    assert any("weights read by products" in note for note in both.notes)
+    assert not any("weights read" in note for note in step(trace_of(BIG)).notes)
 
 
 def test_small_operators_wait_for_the_host() -> None:

@@ -3,7 +3,7 @@
 Its hooks reduce gradients while backward runs, in buckets of 512 Mi elements over all data parallel ranks; each rank
 then sends what it stepped to the others that share its optimizer state (InternLM/InternEvo configs/7B_sft.py:
 hybrid_zero_optimizer; internlm/solver/optimizer/hybrid_zero_optim.py: _attach_reduction_hook,
-_store_and_try_reduce_grads_by_bucket, broadcast_params).
+_store_and_try_reduce_grads_by_bucket, _partition_param_list, broadcast_params).
 """
 
 import re
@@ -26,7 +26,8 @@ class InternEvoZero1(Zero1):
 
     def rank(self, context: RankContext) -> RankPlan:
         plan = super().rank(context)
-        sent = tuple(self._sent(one) for one in plan.collectives)
+        sharing = min(self.sharing or context.world_size, context.world_size)
+        sent = tuple(_sent(one, sharing, len(context.trace.parameters)) for one in plan.collectives)
         elements = plan.optimizer_work.elements
         if self.sharing is None or self.sharing >= context.world_size:
             return replace(plan, collectives=sent)
@@ -38,8 +39,13 @@ class InternEvoZero1(Zero1):
         )
         return replace(plan, collectives=sent, optimizer_work=work)
 
-    def _sent(self, one: Collective) -> Collective:
-        return replace(one, ranks=self.sharing) if one.kind == "all_gather" else one
+
+def _sent(one: Collective, sharing: int, parameters: int) -> Collective:
+    """A parameter is of one rank, whole; every rank that has some sends them by a broadcast of its own."""
+    if one.kind != "all_gather":
+        return one
+    senders = max(1, min(sharing, parameters))
+    return replace(one, kind="broadcast", bytes=one.bytes // senders, count=senders, ranks=sharing)
 
 
 def zero1_of(row: Row) -> InternEvoZero1:
