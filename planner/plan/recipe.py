@@ -141,6 +141,14 @@ class PhasePeak:
     peak_bytes: int
     by_model: tuple[ModelShare, ...]
     """Sums to `peak_bytes`."""
+    seconds: float | None = None
+    """For the samples of one update, moves between host and device included; None where it is not known."""
+    seconds_low: float | None = None
+    seconds_high: float | None = None
+    moving_seconds: float = 0.0
+    """Of them, what comes from the host and goes there."""
+    at_least: bool = False
+    """Whether nothing says how much longer it takes: an engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +160,13 @@ class SeveralFigures:
     phases: tuple[PhasePeak, ...]
     worst_phase: str
     """The phase with the highest peak: it decides."""
+    seconds: float | None = None
+    """Of all phases, one after the other, for one update of the first trained model."""
+    seconds_low: float | None = None
+    seconds_high: float | None = None
+    longest_phase: str | None = None
+    """The phase that takes longest."""
+    seconds_basis: str | None = None
 
     def __post_init__(self) -> None:
         if self.worst_phase not in {phase.name for phase in self.phases}:

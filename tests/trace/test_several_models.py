@@ -134,6 +134,27 @@ def test_a_policy_on_the_host_leaves_the_rollout_to_the_others(job: Path, capsys
     assert there["models"][0]["between"] == "host"
 
 
+def test_seconds_by_phase(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asking = [str(job), "--gpus", "2xH100", "--strategy", "zero3", "--checkpointing", "none", "--global-batch", "8"]
+    plan = asked(asking, capsys)
+    several = plan["several"]
+    phases = {phase["name"]: phase for phase in several["phases"]}
+    assert all(0 < one["seconds_low"] <= one["seconds"] <= one["seconds_high"] for one in phases.values())
+    assert several["seconds"] == pytest.approx(sum(one["seconds"] for one in phases.values()))
+    assert several["longest_phase"] == max(phases, key=lambda name: phases[name]["seconds"]) == "rollout"
+    assert not any(one["at_least"] for one in phases.values())
+    # The policy's update and the critic's, of as many samples.
+    own = plan["speed"]["step_seconds"]
+    assert 1.5 * own < phases["update"]["seconds"] < 2.5 * own
+    # The reference comes for its phase; the host keeps its copy.
+    assert phases["scoring"]["moving_seconds"] > 0
+    assert phases["update"]["moving_seconds"] == phases["rollout"]["moving_seconds"] == 0
+    job.write_text(JOB.replace('does = "forward"', 'does = "forward"\nevery = 4'))
+    seldom = {phase["name"]: phase["seconds"] for phase in asked(asking, capsys)["several"]["phases"]}
+    assert seldom["rewards"] == pytest.approx(phases["rewards"]["seconds"] / 4)
+    assert seldom["scoring"] == pytest.approx(phases["scoring"]["seconds"])
+
+
 def test_weights_stay_and_the_rest_is_brought_to_train(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asking = [str(job), "--gpus", "2xH100", "--strategy", "zero3", "--checkpointing", "none"]
     here = asked(asking, capsys)["several"]
@@ -148,6 +169,10 @@ def test_weights_stay_and_the_rest_is_brought_to_train(job: Path, capsys: pytest
     phases = [{one["name"]: one["peak_bytes"] for one in several["phases"]} for several in (here, stay)]
     assert phases[1]["rollout"] < phases[0]["rollout"]
     assert phases[1]["update"] < phases[0]["update"]
+    moves = {one["name"]: one["moving_seconds"] for one in stay["phases"]}
+    # To the host when the rollout begins, back when the update does.
+    assert moves["rollout"] == pytest.approx(moves["update"])
+    assert moves["rewards"] == 0
     away = whole["policy"] - rest["policy"] + whole["critic"] - rest["critic"]
     assert plan["memory"]["host_bytes"] == pytest.approx(away + whole["reference"], rel=0.05)
     # A critic that trains in a phase of its own, with more samples than the policy's.

@@ -1,7 +1,7 @@
 """What a job of several models comes to under one plan: peaks by phase and by model, read off the stream."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gpu_plan.planner.job.several.composed import Composer
 from gpu_plan.planner.job.several.evaluator import JobEvaluator
+from gpu_plan.planner.job.several.times import PhaseTime, phase_times, together
 from gpu_plan.planner.memory.profile import alive_at
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.memory.together import owners, rest_of
@@ -31,8 +32,6 @@ class JobTask(TrainingTask):
 
     def details(self, judgement: Any, *, lost: bool, best: bool) -> Details:
         """As of training, and models and phases; no command: nobody's script runs all of them."""
-        from dataclasses import replace
-
         # A class with slots is made anew: `super()` without arguments would still mean the first one.
         found = replace(TrainingTask.details(self, judgement, lost=lost, best=best), command=None)
         if self.job is None or judgement.states_only or not isinstance(self.evaluator, JobEvaluator):
@@ -54,7 +53,31 @@ def job_figures(
         _model(model, judgement, evaluator, at_peak[place].bytes, job.anchor) for place, model in enumerate(job.models)
     )
     worst = max(phases, key=lambda phase: phase.peak_bytes)
-    return SeveralFigures(job=job.name, models=models, phases=phases, worst_phase=worst.name)
+    times = phase_times(judgement, evaluator)
+    whole = together(time.whole for time in times.values())
+    return SeveralFigures(
+        job=job.name,
+        models=models,
+        phases=tuple(_timed(phase, times[phase.name]) for phase in phases),
+        worst_phase=worst.name,
+        seconds=whole.expected,
+        seconds_low=whole.low,
+        seconds_high=whole.high,
+        longest_phase=max(times, key=lambda name: times[name].whole.expected),
+        seconds_basis=whole.basis,
+    )
+
+
+def _timed(phase: PhasePeak, time: PhaseTime) -> PhasePeak:
+    whole = time.whole
+    return replace(
+        phase,
+        seconds=whole.expected,
+        seconds_low=whole.low,
+        seconds_high=whole.high,
+        moving_seconds=time.moving.expected,
+        at_least=whole.at_least,
+    )
 
 
 class _View:

@@ -10,6 +10,7 @@ from gpu_plan.planner.memory.together import Window, after_load, window_of
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.several.given import PhaseGiven
+from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.strategy.generation.layout import whole
 from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
 from gpu_plan.planner.trace.variant import Regime
@@ -26,16 +27,23 @@ class Generator:
     precision: Precision
     note: Note
     openers: Openers
-    _kept: dict[tuple[int, int, int], Window] = field(default_factory=dict)
+    _kept: dict[tuple[int, int, int], tuple[Window, StepTime, StepTime]] = field(default_factory=dict)
 
     def __call__(self, phase: PhaseGiven, rows: int) -> Window:
         """What `rows` prompts take until their last token, beside the weights."""
+        return self._of(phase, rows)[0]
+
+    def times(self, phase: PhaseGiven, rows: int) -> tuple[StepTime, StepTime]:
+        """Of the pass over the prompts, and of one token more of each."""
+        return self._of(phase, rows)[1:]
+
+    def _of(self, phase: PhaseGiven, rows: int) -> tuple[Window, StepTime, StepTime]:
         key = (phase.prompt_len, phase.completion_len, rows)
         if key not in self._kept:
             self._kept[key] = self._generated(phase, rows)
         return self._kept[key]
 
-    def _generated(self, phase: PhaseGiven, rows: int) -> Window:
+    def _generated(self, phase: PhaseGiven, rows: int) -> tuple[Window, StepTime, StepTime]:
         words = {
             "task": "infer",
             "context": str(phase.seq_len),
@@ -45,8 +53,8 @@ class Generator:
         }
         inner = replace(self.request, words=tuple(words.items()), settings=(), pinned=False)
         task: Any = prepare_generation(inner, self.cluster, self.source, self.note, self.openers).task
-        stream = task.evaluator.judge(whole(self.cluster.world_size)).run
-        return window_of(stream, 1, after_load(stream))
+        judged = task.evaluator.judge(whole(self.cluster.world_size))
+        return window_of(judged.run, 1, after_load(judged.run)), judged.times.prefill, judged.times.decode
 
 
 def stored_as(dtype: str) -> str:

@@ -165,7 +165,11 @@ def _fixed(job: JobGiven) -> tuple[Assumption, ...]:
             " twice, then every other phase in the document's order",
             "traced",
         ),
-        ("seconds are those of the first trained model's update: other phases and moves are not timed", "assumed"),
+        (
+            "plans are ranked by the first trained model's update; seconds of the other phases are for as many samples,"
+            " one after the other, an engine's the least that reading weights and cache takes",
+            "assumed",
+        ),
         ("each phase is a function of its own: what it made is gone when the next begins", "assumed"),
         ("models share one process: its CUDA context and cuBLAS workspaces stand once", "assumed"),
     ]

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.memory.together import Storages, Window, rest_of, second_iteration, second_pass, window_of
 from gpu_plan.planner.options.several.given import Does, ModelGiven, PhaseGiven
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator
+from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.strategy.base import RankPlan
 from gpu_plan.planner.strategy.known import unsharded
 from gpu_plan.planner.strategy.registry import find_strategy
@@ -17,8 +18,16 @@ from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.workload.training import Checkpointing
 
 T = TypeVar("T")
-Generating = Callable[[PhaseGiven, int], Window]
-"""What a model takes while it generates for so many samples."""
+
+
+class Generating(Protocol):
+    """A model that generates by itself."""
+
+    def __call__(self, phase: PhaseGiven, rows: int) -> Window:
+        """What it takes for so many samples."""
+
+    def times(self, phase: PhaseGiven, rows: int) -> tuple[StepTime, StepTime]:
+        """Of the pass over the prompts, and of one token more of each."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,6 +91,11 @@ class Runner:
 
         return self._once(("forward", *_key(family), phase.does, phase.seq_len, micro_batch), made)
 
+    def trained(self, family: Family, batch: Batch) -> tuple[RankPlan, StepTrace]:
+        """Its own run under a family, alone, and the step that it replays."""
+        evaluator = self.evaluator
+        return self._trained(family, batch), evaluator.provider.trace(evaluator.variant(family), batch.micro_batch)
+
     def _trained(self, family: Family, batch: Batch) -> RankPlan:
         evaluator, steps = self.evaluator, min(batch.accumulation_steps, 2)
         trace = evaluator.provider.trace(evaluator.variant(family), batch.micro_batch)
@@ -104,6 +118,13 @@ def forward_stream(
     evaluator: Evaluator, family: Family, phase: PhaseGiven, micro_batch: int, *, frozen: bool
 ) -> RankStream:
     """A rank's stream of passes without gradients."""
+    return forward_plan(evaluator, family, phase, micro_batch, frozen=frozen)[0].stream
+
+
+def forward_plan(
+    evaluator: Evaluator, family: Family, phase: PhaseGiven, micro_batch: int, *, frozen: bool
+) -> tuple[RankPlan, StepTrace]:
+    """What a rank does in passes without gradients, and the pass that it replays."""
     variant = replace(
         evaluator.variant(family),
         seq_len=phase.seq_len,
@@ -114,7 +135,7 @@ def forward_stream(
         evaluation="log-probabilities" if phase.does is Does.LOG_PROBABILITIES else "forward",
     )
     trace = evaluator.provider.trace(variant, micro_batch)
-    return family.strategy.rank(evaluator.context(family, 1, frozen_trace(trace) if frozen else trace)).stream
+    return family.strategy.rank(evaluator.context(family, 1, frozen_trace(trace) if frozen else trace)), trace
 
 
 def frozen_trace(trace: StepTrace) -> StepTrace:

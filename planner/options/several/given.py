@@ -77,8 +77,13 @@ class PhaseGiven:
     """Samples of one pass; None: as the update takes them."""
     prompt_len: int
     completion_len: int
-    repeats: str
-    """`every step`, or `every N steps`."""
+    every: int = 1
+    """Of how many steps it is in one."""
+
+    @property
+    def repeats(self) -> str:
+        """`every step`, or `every N steps`."""
+        return "every step" if self.every == 1 else f"every {self.every} steps"
 
     @property
     def seq_len(self) -> int:

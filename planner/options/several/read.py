@@ -76,7 +76,6 @@ def _phase(table: object, where: str, models: Sequence[ModelGiven], lengths: tup
             _check_able(model, does, where)
     if does is Does.GENERATE and len(roles) > 1:
         raise InputError(f"{where}: {' and '.join(roles)} cannot generate at once: write a phase for each")
-    every = part.count("every") or 1
     return PhaseGiven(
         name=name or str(does),
         does=does,
@@ -84,7 +83,7 @@ def _phase(table: object, where: str, models: Sequence[ModelGiven], lengths: tup
         micro_batch=part.count("micro_batch"),
         prompt_len=part.count("prompt_len") or lengths[0],
         completion_len=part.count("completion_len") or lengths[1],
-        repeats="every step" if every == 1 else f"every {every} steps",
+        every=part.count("every") or 1,
     )
 
 
