@@ -113,6 +113,16 @@ def test_a_leaf_that_runs_holds_all_below_it() -> None:
     assert held == {1: [0], 4: [1, 2]}
 
 
+def test_what_nobody_reads_is_not_gathered() -> None:
+    """ESM-2's contact head: never called, and without a gradient."""
+    trace = tiny_trace([(64, 64), (8, 1)])
+    without = ~((trace.subject == 2) & np.isin(trace.kind, (Kind.ENTER, Kind.EXIT)))
+    uncalled = replace(trace, kind=trace.kind[without], subject=trace.subject[without])
+    assert holders(uncalled) == {1: [0], 0: [1]}, "somebody reads it: its gradient comes"
+    without = ~((uncalled.subject == 1) & (uncalled.kind == Kind.GRADIENT))
+    assert holders(replace(uncalled, kind=uncalled.kind[without], subject=uncalled.subject[without])) == {1: [0]}
+
+
 def test_copies_of_an_embedding_that_is_never_called_hold_it_in_its_place() -> None:
     """T5's `shared`: encoder and decoder look rows up in tied copies, the head multiplies by another one."""
     trace = tiny_trace([(512, 64), (64, 64)])
@@ -146,6 +156,16 @@ def test_stacked_weights_of_products_are_used_through_views() -> None:
     assert viewed_parameters(with_operators(trace, ("aten::bmm", 3))) == {2}
     assert viewed_parameters(with_operators(trace, ("convolution", 3))) == frozenset()
     assert viewed_parameters(trace) == frozenset()
+
+
+def test_the_kernel_of_a_convolution_that_is_never_called_is_used_through_a_view() -> None:
+    """Qwen3-Next's causal convolution takes `conv1d.weight.squeeze(1)`."""
+    trace = experts()
+    called = trace.subject[trace.kind == Kind.ENTER]
+    assert 3 in called
+    without = ~((trace.subject == 3) & (trace.kind == Kind.ENTER))
+    uncalled = replace(trace, kind=trace.kind[without], subject=trace.subject[without])
+    assert viewed_parameters(uncalled) == {2}
 
 
 def test_lookups_are_told_by_their_operator() -> None:

@@ -86,7 +86,8 @@ def holders(trace: StepTrace) -> dict[int, list[int]]:
     """Parameters by the module whose hooks gather them.
 
     A leaf module holds all below it (deepspeed_leaves). A parameter of a module that is never called is gathered by
-    its nearest caller (parameter_offload.py: register_external_parameter). The trace lists tied weights once: a module
+    its nearest caller (parameter_offload.py: register_external_parameter), unless the step leaves it without a
+    gradient: then nobody reads it (ESM-2's contact head). The trace lists tied weights once: a module
     without parameters or children that computes matrix products as large as the model's input embedding is taken to
     use that, and so is one that looks rows up where the embedding's own module is never called (T5's and BART's
     `shared`, of which encoder and decoder have tied copies).
@@ -95,8 +96,9 @@ def holders(trace: StepTrace) -> dict[int, list[int]]:
     by_name = {name: index for index, name in enumerate(trace.modules)}
     leaves = leaf_modules(trace)
     held: dict[int, list[int]] = {}
+    unread = _unread(trace, by_name, entered)
     for index, parameter in enumerate(trace.parameters):
-        if parameter.numel:
+        if parameter.numel and index not in unread:
             holder = leaf_of(parameter.module, leaves) or parameter.module
             held.setdefault(_caller(holder, by_name, entered), []).append(index)
     matrices = [index for index, parameter in enumerate(trace.parameters) if len(parameter.shape) == 2]
@@ -109,6 +111,16 @@ def holders(trace: StepTrace) -> dict[int, list[int]]:
         for module in (*copies, *_tied_users(trace, entered - held.keys(), trace.parameters[largest].numel)):
             held[module] = [largest]
     return held
+
+
+def _unread(trace: StepTrace, by_name: dict[str, int], entered: set[int]) -> frozenset[int]:
+    """Trained parameters of modules that are never called which get no gradient, where others get one."""
+    graded = {int(parameter) for parameter in trace.subject[trace.kind == Kind.GRADIENT]}
+    return frozenset(
+        index
+        for index, parameter in enumerate(trace.parameters)
+        if graded and parameter.trainable and index not in graded and by_name.get(parameter.module) not in entered
+    )
 
 
 def _lookups(

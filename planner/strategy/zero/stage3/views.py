@@ -4,6 +4,8 @@ DeepSpeed frees a gathered parameter by giving it another storage (partition_par
 a parameter itself without its storage, but a view of one (torch/csrc/autograd/saved_variable.cpp: what is no leaf is
 saved as it is) keeps the whole storage until the operator's backward: transformers' experts multiply with transposes
 or slices of three-dimensional weights (integrations/moe.py: grouped_mm_experts_forward; the loop of *Experts.forward).
+Causal convolutions take the weight of a Conv1d that is never called without its middle dimension (models/*/
+modeling_*.py: `self.conv1d.weight.squeeze(1)`).
 """
 
 import numpy as np
@@ -18,13 +20,19 @@ _LOOKUPS = frozenset({"embedding"})
 
 @of_trace
 def viewed_parameters(trace: StepTrace) -> frozenset[int]:
-    """Parameters that matrix products of their own module use through views: stacks of matrices."""
+    """Parameters that are used through views: stacks of matrices that their own module multiplies by, and kernels of
+    convolutions that are never called themselves."""
     multiplying = _modules_with(trace, _PRODUCTS)
+    called = {int(module) for module in trace.subject[trace.kind == Kind.ENTER]}
     by_name = {name: index for index, name in enumerate(trace.modules)}
+
+    def through_view(module: int | None) -> bool:
+        return module is not None and (module in multiplying or module not in called)
+
     return frozenset(
         index
         for index, parameter in enumerate(trace.parameters)
-        if len(parameter.shape) > 2 and by_name.get(parameter.module, -1) in multiplying
+        if len(parameter.shape) > 2 and through_view(by_name.get(parameter.module))
     )
 
 
