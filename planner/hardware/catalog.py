@@ -1,6 +1,7 @@
 """The shipped GPU facts (gpus.toml), read once, and the search by name."""
 
 import functools
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -194,6 +195,11 @@ def find_gpu(text: str, extra_gpus: Mapping[str, object] | None = None, also_kno
     found = match_gpu(text)
     if found is not None:
         return found
+    if re.fullmatch(r"(apple)?m[1-9](pro|max|ultra)?", key):
+        raise InputError(
+            f"GPU {text[: names.MAX_NAME]!r} is Apple's, which runs no CUDA: plans are of NVIDIA's and AMD's GPUs and"
+            " of cpu"
+        )
     known = [*(extra_gpus or {}), *(gpu.short for gpu in load_gpus().values()), *also_known]
     raise InputError(
         f"GPU {text[: names.MAX_NAME]!r} is unknown.{did_you_mean(text[: names.MAX_NAME], known)} "

@@ -66,6 +66,10 @@ _MEANT = {
     "--fp8": "--precision fp8-mixed",
     "--load-in-4bit": "--peft qlora, or --task infer --quantize nf4",
     "--load_in_4bit": "--peft qlora, or --task infer --quantize nf4",
+    "--4bit": "--peft qlora, or --task infer --quantize nf4",
+    "--8bit": "--set quant.base=int8 with --peft qlora, or --task infer --quantize int8",
+    "--load-in-8bit": "--set quant.base=int8 with --peft qlora, or --task infer --quantize int8",
+    "--load_in_8bit": "--set quant.base=int8 with --peft qlora, or --task infer --quantize int8",
     "--num-gpus": "--gpus 8xH100",
     "--max-length": "--seq-len",
     "--max-seq-length": "--seq-len",
@@ -77,6 +81,12 @@ _MEANT = {
     "--gradient-accumulation-steps": "--grad-accum",
     "--gradient_accumulation_steps": "--grad-accum",
     "--flash-attention": "--attention flash",
+    "--flash-attn": "--attention flash",
+    "--flash_attn": "--attention flash",
+    "--use-flash-attention": "--attention flash",
+    "--full-finetune": "plan MODEL --gpus 8xH100, which trains all weights",
+    "--vllm": "--task infer --server vllm",
+    "--packing": "--set data.padding=none, which is the default",
     "--optim": "--optimizer",
     "--deepspeed": "--strategy zero2, or zero3",
     "--fsdp": "--strategy fsdp",
@@ -144,7 +154,10 @@ def unknown_options(parser: argparse.ArgumentParser, words: list[str]) -> UsageE
     if first.partition("=")[0] in _NEITHER:
         return UsageError(f"unrecognised argument {first!r}: it changes neither memory nor time: leave it out")
     if not first.startswith("-"):
-        return UsageError(f"{first!r} is one word too many: one MODEL is planned, and every option begins with --")
+        one = (
+            f"write --gpus {first}" if _counts_gpus(first) else "one MODEL is planned, and every option begins with --"
+        )
+        return UsageError(f"{first!r} is one word too many: {one}")
     known = [string for action in parser._actions for string in action.option_strings]
     meant = _MEANT.get(first.partition("=")[0])
     if meant is not None:
@@ -153,6 +166,12 @@ def unknown_options(parser: argparse.ArgumentParser, words: list[str]) -> UsageE
     return UsageError(
         f"unrecognised argument {first!r}.{hint}" if hint else f"unrecognised argument {first!r}; see `plan --help`"
     )
+
+
+def _counts_gpus(word: str) -> bool:
+    """Whether a word that stands alone is what --gpus takes: `1xT4`, `2x8xH100`."""
+    count, _, name = word.partition("x")
+    return count.isdigit() and bool(name)
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.errors import InputError, PlanError
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.folding.expand import expand
 from gpu_plan.planner.trace.folding.fold import folds_of
@@ -127,7 +127,7 @@ class Tracer:
         except Exception as reason:  # a model may do anything with its blocks: without folding it is on its own
             if not folds:
                 raise
-            kind = "" if isinstance(reason, CannotFoldError) else f"{type(reason).__name__}: "
+            kind = "" if isinstance(reason, CannotFoldError | PlanError) else f"{type(reason).__name__}: "
             note = f"blocks are traced one by one: {kind}{reason}"
             if note not in self.notes:
                 self.notes.append(note)

@@ -38,8 +38,9 @@ def verdict_head(document: PlanDocument) -> list[Child]:
     if document.headline is not None:
         parts.insert(0, tag("p", tag("b", document.headline)))
     if verdict == "tight" and shown is not None:
-        straddles = "The estimate's interval straddles the capacity: it may or may not fit."
-        parts.append(tag("p", f"It {words.tight_words(shown)}." if shown.conditions else straddles))
+        told = words.tight_words(shown)
+        plain = f"{told[0].upper()}{told[1:]}: it may or may not fit."
+        parts.append(tag("p", f"It {told}." if shown.conditions else plain))
     parts += [
         tag("p", f"{'Instead' if document.best is None else 'You could also'}: {change}", f" ({figures})")
         for change, figures in words.alternative_rows(document)[:3]

@@ -101,7 +101,7 @@ def lines(candidate: Candidate) -> list[list[str]]:
 
 
 def _gib(num_bytes: int) -> str:
-    return format_gib(num_bytes, 1 if num_bytes == 0 or num_bytes >= GIB // 10 else 4)
+    return "<0.1" if 0 < num_bytes < GIB // 20 else format_gib(num_bytes)
 
 
 def _rate(value: float) -> str:

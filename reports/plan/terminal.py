@@ -165,7 +165,7 @@ def _what_else(document: PlanDocument, page: _Page) -> Iterable[RenderableType]:
         yield from _heading("What else you could do")
         yield _bullets((page.safe(text), page.safe(aside)) for text, aside in words.alternative_rows(document))
     elif document.ranking is not None and document.plans and untraced is None:
-        yield Text("  What else you could do, evaluated: --alternatives", style="dim")
+        yield Text("  --alternatives evaluates what else you could do", style="dim")
     if untraced is not None:
         yield Padding(Text(page.safe(untraced), style="dim"), (0, 0, 0, 2))
 

@@ -222,9 +222,11 @@ def job_figure_words(document: PlanDocument) -> list[str]:
 
 def tight_words(candidate: Candidate) -> str:
     """What a plan that may not run is short of: `needs 180 GiB of node RAM, which is not known`."""
-    if not candidate.conditions:
-        return "the estimate's interval straddles the capacity"
-    return "; ".join(one.words for one in candidate.conditions)
+    if candidate.conditions:
+        return "; ".join(one.words for one in candidate.conditions)
+    if candidate.memory is not None and candidate.memory.num_alloc_retries:
+        return "it needs the memory that the allocator keeps cached given back while it runs"
+    return "the estimate's interval straddles the capacity"
 
 
 def shape_words(candidate: Candidate) -> list[str]:
@@ -395,9 +397,14 @@ def memory_rows(memory: MemoryFigures) -> list[tuple[str, str, int]]:
     rows[-1] = ("kv_cache", "KV cache", memory.at_peak.kv_cache)
     reserved = memory.peak_reserved_bytes
     cached = 0 if reserved is None else reserved - memory.peak_allocated_bytes
+    outside = memory.outside_allocator
+    if memory.num_alloc_retries:
+        # Without a limit more would be kept than the device has room for.
+        beside = memory.peak_allocated_bytes + outside.cuda_context + outside.nccl
+        cached = max(0, min(cached, memory.device_used_bytes - beside))
     rows.append(("cached", "cached blocks", cached))
-    rows.append(("outside", "CUDA context", memory.outside_allocator.cuda_context))
-    rows.append(("outside", "NCCL", memory.outside_allocator.nccl))
+    rows.append(("outside", "CUDA context", outside.cuda_context))
+    rows.append(("outside", "NCCL", outside.nccl))
     rows.append(("other", "other", memory.device_used_bytes - sum(size for _, _, size in rows)))
     least = memory.device_used_bytes // 1000
     small = [row for row in rows if 0 < row[2] <= least]

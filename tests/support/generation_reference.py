@@ -79,10 +79,17 @@ def real(case: Generation) -> Reference:
     inputs = {name: value.clone() for name, value in prompt_of(model, case.variant()).values.items()}
     # A first call, unmeasured: what modules make once and keep is no part of a generation.
     model.generate(**inputs, generation_config=config)
-    return measure(_body(model, inputs, config))
+    return measure(body_of(model, inputs, config))
 
 
-def _body(model: Any, inputs: dict[str, torch.Tensor], config: Any) -> Callable[[], Any]:
+def body_of(
+    model: Any,
+    inputs: dict[str, torch.Tensor],
+    config: Any,
+    more: Callable[[Any], dict[str, Any]] = lambda _: {},
+) -> Callable[[], Any]:
+    """The measured call; `more` gives arguments of the model's that are made for it alone."""
+
     passes = iter(range(1000))
 
     def begin(*_: Any) -> None:
@@ -94,7 +101,7 @@ def _body(model: Any, inputs: dict[str, torch.Tensor], config: Any) -> Callable[
         torch.set_num_threads(THREADS)
         try:
             mark("begin")
-            tokens = model.generate(**inputs, generation_config=config)
+            tokens = model.generate(**inputs, generation_config=config, **more(model))
             mark("end")
             return tokens
         finally:

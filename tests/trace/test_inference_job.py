@@ -81,6 +81,26 @@ def test_the_longest_context_fits_and_one_step_more_does_not(models: Path, capsy
     assert beyond["nearest_change"].startswith("without --set memory.reserve it would fit")
 
 
+def test_torchao_weights_are_split(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (str(models / "llama-3"), "--task", "infer", "--gpus", "2xT4", "--context", "128", "--quantize")
+    document = planned(capsys, *words, "torchao-int8")
+    plans = {plan["strategy"]["name"]: plan["inference"]["weight_bytes"] for plan in document["plans"]}
+    assert plans["replicas"] // 2 < plans["tp"] < plans["replicas"]
+    packed = planned(capsys, *words, "nf4")
+    assert "tp" not in {plan["strategy"]["name"] for plan in packed["plans"]}
+    assert main([*words, "nf4", "--tp", "2"]) == 2
+    assert "transformers does not split nf4 weights" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("strategy", ["pp", "device-map"])
+def test_a_prompt_in_pieces_on_two_devices(strategy: str, models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (str(models / "llama-3"), "--task", "infer", "--gpus", "2xT4", "--context", "400", "--strategy", strategy)
+    whole = planned(capsys, *words)["plans"][0]["inference"]
+    pieces = planned(capsys, *words, "--set", "prefill.chunk=64")["plans"][0]["inference"]
+    assert pieces["prefill_peak_bytes"] < whole["prefill_peak_bytes"]
+    assert pieces["kv_cache_bytes"] == whole["kv_cache_bytes"]
+
+
 def test_replicas_stages_and_tensor_parallel_share_a_node(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = planned(capsys, str(models / "llama-3"), "--task", "infer", "--gpus", "2xT4", "--context", "128")
     plans = {plan["strategy"]["name"]: plan for plan in document["plans"]}
@@ -171,7 +191,6 @@ def test_a_prompt_in_pieces(models: Path, capsys: pytest.CaptureFixture[str]) ->
         (("--context", "512", "--batch", "20000"), "tokens of a batch"),
         (("--context", "400", "--set", "prefill.chunk=400"), "says nothing of a prompt of 399 tokens"),
         (("--set", "prefill.chunk=8"), "prefill.chunk"),
-        (("--strategy", "device-map", "--set", "prefill.chunk=64"), "over a device map or stages is not in this"),
     ],
 )
 def test_what_makes_no_sense(

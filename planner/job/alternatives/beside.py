@@ -119,7 +119,7 @@ def _changes(
     """Words that are not given, more steps before an update, fewer, more and larger devices."""
     opened = _opened(provider, best, traced=traced)
     quiet = replace(job, note=lambda _: None, openers=Openers(traces=opened))
-    for way in ways(job.request, task.evaluator.workload, own_kernel=job.own_kernel):
+    for way in ways(job.request, task.evaluator.workload, known=job.known):
         yield _Change(
             words=way.words,
             make=lambda way=way: _training(asked(quiet, way)),  # type: ignore[misc]

@@ -6,14 +6,17 @@ from dataclasses import dataclass, replace
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.gpu import Gpu
-from gpu_plan.planner.job.alternatives.ways import Way
+from gpu_plan.planner.job.alternatives.ways import Known, Way
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.kernels.sinks import has_kernel
+from gpu_plan.planner.model.quantization.configs import scheme_of
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.search.nearest_change import grown
 from gpu_plan.planner.search.task import AnyTask
+from gpu_plan.planner.search.training.notes.experts import wide_experts
+from gpu_plan.planner.search.training.task import TrainingTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +31,16 @@ class Job:
     task: AnyTask
 
     @property
-    def own_kernel(self) -> bool:
-        """Whether the class has a kernel for its attention on these devices, where torch's has none."""
-        model_type = (self.source.config or {}).get("model_type")
-        return has_kernel(model_type, self.cluster.gpu.compute_capability)
+    def known(self) -> Known:
+        """What the ways of this job depend on."""
+        config = self.source.config or {}
+        task = self.task
+        return Known(
+            own_kernel=has_kernel(config.get("model_type"), self.cluster.gpu.compute_capability),
+            stored=scheme_of(config) is not None,
+            wide_experts=isinstance(task, TrainingTask)
+            and wide_experts(task.evaluator.provider.spec(), task.evaluator.workload),
+        )
 
 
 def asked(job: Job, way: Way) -> AnyTask:

@@ -36,7 +36,7 @@ def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
         found.found += _on_devices(job, task)
     found.evaluated = task.evaluator.evaluated - counted
     found.found += _served(job, first)
-    asked = list(ways(job.request, own_kernel=job.own_kernel))
+    asked = list(ways(job.request, known=job.known))
     other = [way for way in asked if "attention" in way.options]
     if first.offloads or not fits:
         other += _in_pieces(job, first)

@@ -148,7 +148,7 @@ def _changes(job: Job, fits: bool) -> Iterator[tuple[Way | None, str, Callable[[
         if not words.startswith("--seq-len"):
             yield None, words, lambda task=task: task  # type: ignore[misc]
     training = job.task.evaluator.workload if isinstance(job.task, TrainingTask) else None
-    for way in ways(job.request, training, own_kernel=job.own_kernel):
+    for way in ways(job.request, training, known=job.known):
         yield way, way.words, partial(asked, job, way)
     for words, task in smaller:
         if words.startswith("--seq-len"):

@@ -81,22 +81,38 @@ class Way:
         return replace(request, words=words, settings=(*kept, *added), pinned=False)
 
 
-def ways(request: Request, workload: object = None, *, own_kernel: bool = False) -> Iterator[Way]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of the model and its class, by which some ways make no sense or a good one."""
+
+    own_kernel: bool = False
+    """Whether the class has a kernel for its attention that torch has not."""
+    stored: bool = False
+    """Whether the checkpoint is quantised already."""
+    wide_experts: bool = False
+    """Whether a base in four bits keeps its experts wide."""
+
+
+_NOTHING = Known()
+
+
+def ways(request: Request, workload: object = None, known: Known = _NOTHING) -> Iterator[Way]:
     """Each by itself, the one that changes least first; of a script, which runs as it is written, none.
 
-    `workload` is the training job's, where it is one; `own_kernel`, whether the class has a kernel for its attention
-    that torch has not.
+    `workload` is the training job's, where it is one.
     """
     given = dict(request.words)
     if request.model.endswith(".py"):
         return
     # It gives the sinks no gradient, which adapters do not ask for.
     frozen = is_inference(given) or Peft(given.get("peft", NO_ADAPTERS)).adapts
-    if own_kernel and frozen and given.get("attention") != "flash" and "server" not in given:
+    if known.own_kernel and frozen and given.get("attention") != "flash" and "server" not in given:
         yield Way(options={"attention": "flash"}, same_training=True)
     if is_inference(given):
-        yield from _of_inference(given)
+        yield from () if known.stored else _of_inference(given)
         return
+    if known.wide_experts:
+        yield Way(settings={"quant.experts": "true"})
     yield from _same_update(given, workload)
     if given.get(_FUSED) != "true":
         yield Way(options={_FUSED: "true"}, same_training=True)

@@ -5,6 +5,7 @@
     scheme, words           what a way to quantise is; `--quantize`
     configs, values         `quantization_config`, read as transformers reads it
     compressed, selection   which modules a method means
+    splitting               which methods tensor parallel splits, and why not the others
     apply, adapters         quantised layers put into a model; LoRA around them
     layers/, gguf/          the layers themselves; GGUF files
 

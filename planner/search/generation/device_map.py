@@ -96,14 +96,15 @@ def find_map(
     return Mapped(found=maps.solve(problem, limit_seconds=SOLVER_SECONDS), devices=names)
 
 
-def activation_bytes(trace: StepTrace) -> int:
-    """Most that stands at once beside weights and the final cache: what every device must keep free."""
-    storage = (trace.kind == Kind.ALLOC) | (trace.kind == Kind.FREE)
-    subjects = np.where(storage, trace.subject, 0)
-    signs = np.where(trace.kind == Kind.ALLOC, 1, np.where(trace.kind == Kind.FREE, -1, 0))
-    sizes = (trace.bytes_fixed + trace.bytes_per_sample)[subjects] * signs
-    is_cache = trace.category[subjects] == CATEGORY_INDEX[Category.KV_CACHE]
-    return int(np.cumsum(np.where(is_cache, 0, sizes)).max(initial=0))
+def activation_bytes(part: Cut) -> int:
+    """Most that stands at once in these passes beside weights and cache: what every device must keep free."""
+    trace = part.trace
+    sizes = np.where(trace.category == CATEGORY_INDEX[Category.KV_CACHE], 0, trace.bytes_fixed + trace.bytes_per_sample)
+    kind, subject = trace.kind[part.first : part.end], trace.subject[part.first : part.end]
+    storage = (kind == Kind.ALLOC) | (kind == Kind.FREE)
+    changes = sizes[np.where(storage, subject, 0)] * np.where(kind == Kind.ALLOC, 1, -1)
+    standing = int(sizes[part.incoming].sum())
+    return standing + int(np.cumsum(np.where(storage, changes, 0)).max(initial=0))
 
 
 def placement_of(mapped: Mapped, figures: tuple[DevicePlacement, ...]) -> Placement:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from gpu_plan.planner.model.kernels import sinks
+from gpu_plan.planner.model.quantization.splitting import unsplit
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 from gpu_plan.planner.search.generation.mapped import judge_map
 from gpu_plan.planner.search.generation.placement import stage_placement
@@ -34,12 +35,10 @@ class GenerationEvaluator(RankEvaluator):
             problem = sinks.refusal(self.provider.spec().model_type, self.cluster.gpu.compute_capability)
             if problem is not None:
                 return problem
-        if layout.tensor_parallel > 1 and self.workload.quantize != "none":
-            return f"tensor parallel of {self.workload.quantize} weights is not in this version"
+        if layout.tensor_parallel > 1 and (why := unsplit(self.provider.scheme)) is not None:
+            return why
         if layout.ranks > 1 and self.encoder_decoder and layout.pipeline_parallel > 1:
             return "transformers cuts no encoder-decoder into stages"
-        if self.workload.chunk is not None and (layout.name == "device-map" or layout.pipeline_parallel > 1):
-            return "--set prefill.chunk over a device map or stages is not in this version"
         if self.workload.chunk is not None and self.encoder_decoder:
             return "--set prefill.chunk is about decoders: an encoder takes its input whole"
         if layout.pipeline_parallel > 1 and self.workload.kv_dtype is CacheType.FP8:

@@ -45,7 +45,7 @@ def judge_map(evaluator: RankEvaluator, layout: Layout, context: int, batch: int
     trace = generated.cuts[0].trace
     terms = evaluator.terms(layout)
     room = evaluator.capacity_bytes - sum(term.high for term in terms) - evaluator.workspace
-    free = room - max(activation_bytes(part.trace) for part in generated.cuts)
+    free = room - max(activation_bytes(part) for part in generated.cuts)
     judged: GenerationJudgement | None = None
     times = evaluator.times(generated, context, 1)
     known = evaluator.maps.get(layout)
@@ -136,9 +136,8 @@ def _judge(
             workspace=evaluator.workspace,
             warm_up=not evaluator.cluster.gpu.is_cpu,
         )
-        devices.append(
-            _Device(name=name, judgement=evaluator.rank(layout, context, batch, Generated(cuts=parts), states, times))
-        )
+        here = replace(generated, cuts=parts)
+        devices.append(_Device(name=name, judgement=evaluator.rank(layout, context, batch, here, states, times)))
     worst = max(devices, key=lambda device: device.judgement.high_bytes).judgement
     figures = tuple(
         DevicePlacement(
@@ -157,7 +156,7 @@ def _judge(
     )
     return replace(
         worst,
-        times=_times(evaluator, times, mapped),
+        times=_times(evaluator, times, mapped, sum(count for _, count in generated.prefill)),
         placement=placement_of(mapped, figures),
         cpu_bytes=0 if "cpu" in mapped.devices else held.get("cpu", 0),
         disk_bytes=held.get("disk", 0),
@@ -171,13 +170,17 @@ def _runs(name: str, runs_on: Mapping[str, int], main: int) -> int:
     return main if unit is None else runs_on[unit]
 
 
-def _times(evaluator: RankEvaluator, times: PassTimes, mapped: Mapped) -> PassTimes:
-    """One device computes at a time; weights that stand elsewhere are copied in for every pass, before it goes on."""
+def _times(evaluator: RankEvaluator, times: PassTimes, mapped: Mapped, prefills: float) -> PassTimes:
+    """One device computes at a time; weights that stand elsewhere are copied in for every pass, before it goes on.
+
+    `prefills`: passes that take the prompt.
+    """
     cost = mapped.found.cost
     copied = cost.offloaded_bytes / evaluator.cluster.host_link_bytes_per_s if not evaluator.cluster.gpu.is_cpu else 0.0
-    seconds = copied + cost.disk_bytes / NVME_BYTES_PER_S
+    each = copied + cost.disk_bytes / NVME_BYTES_PER_S
 
-    def slower(time: StepTime) -> StepTime:
+    def slower(time: StepTime, passes: float) -> StepTime:
+        seconds = each * passes
         return replace(
             time,
             step_seconds=time.step_seconds + seconds,
@@ -187,7 +190,7 @@ def _times(evaluator: RankEvaluator, times: PassTimes, mapped: Mapped) -> PassTi
             basis="assumed" if cost.disk_bytes else time.basis,
         )
 
-    return PassTimes(prefill=slower(times.prefill), decode=slower(times.decode))
+    return PassTimes(prefill=slower(times.prefill, prefills), decode=slower(times.decode, 1.0))
 
 
 def _notes(mapped: Mapped, held: Mapping[str, int]) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
         """The recorded passes of a generation to `context`."""
         new = min(self.workload.new_tokens, context - 1)
         if self.workload.chunk is not None and context - new > self.workload.chunk:
-            return self._in_pieces(layout, context, batch, new, self.workload.chunk)
+            return self._in_pieces(layout, context, batch, new, self.workload.chunk, stage)
         if new < _STEPS:
             whole = self._variant(layout, context, batch, stage=stage, prompt=context - new, steps=new + 1)
             return Generated(cuts=(cut(self.provider.trace(whole), 0),))
@@ -111,12 +111,12 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
             cuts=(cut(self.provider.trace(begun), 0, 1), cut(self.provider.trace(full), _STEPS - 1)),
         )
 
-    def _in_pieces(self, layout: Layout, context: int, batch: int, new: int, chunk: int) -> Generated:
+    def _in_pieces(self, layout: Layout, context: int, batch: int, new: int, chunk: int, stage: int) -> Generated:
         """transformers generation/utils.py: GenerationMixin._prefill with prefill_chunk_size."""
         prompt, steps = context - new, min(new + 1, _STEPS)
         count, before = ceil_div(prompt, chunk), 0
         ends: tuple[int, ...] = (chunk, prompt - chunk * (count - 1))
-        variant = self._variant(layout, context, batch, stage=0, prompt=prompt, steps=steps)
+        variant = self._variant(layout, context, batch, stage=stage, prompt=prompt, steps=steps)
         if count > 2:
             before, ends = 1, (prompt - sum(ends), *ends)
         begun = self.provider.trace(replace(variant, chunks=ends))

@@ -114,7 +114,7 @@ def wrapping_notes(trace: StepTrace) -> tuple[str, ...]:
     if not left_out:
         return ()
     return (
-        f"FSDP2: name the layers' classes (fsdp_transformer_layer_cls_to_wrap) without that of {left_out[0]}, whose "
+        f"name the layers' classes (fsdp_transformer_layer_cls_to_wrap) without that of {left_out[0]}, whose "
         "embedding accelerate shards on its own",
     )
 

@@ -26,6 +26,7 @@ from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
 from gpu_plan.planner.trace.layout import layout_of
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.quantised import take_parts
 from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.recording.fit import Recording, fit
 from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
@@ -106,6 +107,7 @@ class GenerationSession:
         prepare_for_generation(model)
         if variant.tensor_parallel > 1:
             shard(model, variant.tensor_parallel)
+            take_parts(model)
             model.requires_grad_(False)
         else:
             stage(model, variant.pipeline_parallel)
@@ -174,7 +176,7 @@ def trace_of(model: Any, recording: Recording, folds: Sequence[Fold] = (), notes
 
 
 def _why_unfolded(reason: Exception) -> str:
-    kind = "" if isinstance(reason, CannotFoldError) else f"{type(reason).__name__}: "
+    kind = "" if isinstance(reason, CannotFoldError | PlanError) else f"{type(reason).__name__}: "
     return f"blocks are traced one by one: {kind}{reason}"
 
 

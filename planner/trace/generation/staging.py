@@ -76,7 +76,7 @@ def received(model: Any) -> Iterator[None]:
 
     vocabulary = model.config.get_text_config().vocab_size
     first, last = own.layer_range_for_rank(own.pp_rank, model.config.num_hidden_layers)
-    asked = {name: getattr(Cache, name) for name in ("get_seq_length", "get_mask_sizes")}
+    asked = {name: getattr(Cache, name) for name in ("get_seq_length", "get_query_offset", "get_mask_sizes")}
 
     def communicate(self: Any, operation: str, **values: Any) -> Any:
         if operation == "recv_forward" and not self.pp_is_first_stage:
@@ -99,6 +99,9 @@ def received(model: Any) -> Iterator[None]:
     def get_seq_length(self: Any, layer_idx: int = 0) -> Any:
         return asked["get_seq_length"](self, own_layer(self, layer_idx))
 
+    def get_query_offset(self: Any, layer_idx: int = 0) -> Any:
+        return asked["get_query_offset"](self, own_layer(self, layer_idx))
+
     def get_mask_sizes(self: Any, query_length: int, layer_idx: int) -> Any:
         return asked["get_mask_sizes"](self, query_length, own_layer(self, layer_idx))
 
@@ -106,6 +109,7 @@ def received(model: Any) -> Iterator[None]:
         mock.patch.object(PipelineStage, "communicate", communicate),
         mock.patch.object(PipelineStage, "broadcast_from_last", broadcast_from_last),
         mock.patch.object(Cache, "get_seq_length", get_seq_length),
+        mock.patch.object(Cache, "get_query_offset", get_query_offset),
         mock.patch.object(Cache, "get_mask_sizes", get_mask_sizes),
     ):
         yield

@@ -30,7 +30,8 @@ Replaced = tuple[int, int, str, list[str]]
 
 
 def replace_fp8(model: Any, scheme: Scheme, target: Target) -> Replaced:
-    """transformers' FineGrainedFP8HfQuantizer on the meta device; full weights where the GPU has no FP8."""
+    """transformers' FineGrainedFP8HfQuantizer on the meta device, the plan for tensor parallel too; full weights where
+    the GPU has no FP8."""
     if not target.reaches(FP8_CAPABILITY):
         return _dequantised("FP8", FP8_CAPABILITY, target)
     before = {name: parameter.numel() for name, parameter in model.named_parameters()}
@@ -57,6 +58,7 @@ def replace_fp8(model: Any, scheme: Scheme, target: Target) -> Replaced:
 def _refused_in_one_line(quantizer: FineGrainedFP8HfQuantizer, model: Any, scheme: Scheme) -> None:
     try:
         quantizer._process_model_before_weight_loading(model)
+        quantizer.update_parallel_plan(model, model.tp_plan)
     except (AssertionError, AttributeError, KeyError, ValueError, TypeError, NotImplementedError) as problem:
         why = " ".join(str(problem).split())[:200]
         raise InputError(f"--quantize {scheme.word}: {type(model).__name__} cannot be stored so: {why}") from None

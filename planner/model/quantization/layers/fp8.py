@@ -46,10 +46,11 @@ class Fp8LinearMeta(finegrained_fp8.FP8Linear):
         """deepgemm.py: deepgemm_fp8_fp4_linear, or finegrained_fp8_linear, which quantises inside its kernel."""
         held: list[torch.Tensor] = []
         if self.quantises_first:
-            rows = x.numel() // self.in_features
-            held.append(x.new_empty((rows, self.in_features), dtype=torch.float8_e4m3fn))
-            held.append(x.new_empty((rows, ceil_div(self.in_features, ACTIVATION_BLOCK)), dtype=torch.float32))
-        out = packed_mm(x, [self.weight, self.weight_scale_inv], self.out_features, x.dtype)
+            columns = x.shape[-1]  # of a rank's part fewer than in_features
+            rows = x.numel() // columns
+            held.append(x.new_empty((rows, columns), dtype=torch.float8_e4m3fn))
+            held.append(x.new_empty((rows, ceil_div(columns, ACTIVATION_BLOCK)), dtype=torch.float32))
+        out = packed_mm(x, [self.weight, self.weight_scale_inv], self.weight.shape[0], x.dtype)
         del held
         return out if self.bias is None else out.add_(self.bias)
 

@@ -1,7 +1,7 @@
 """Experts that bitsandbytes does not pack: what they take, and what to do about it."""
 
 from gpu_plan.planner.dtypes import element_bits, is_floating
-from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.units import GIB
 from gpu_plan.planner.workload.stacks.registry import Stack
@@ -21,11 +21,11 @@ def unpacked_experts(spec: ModelSpec, workload: Workload) -> str | None:
         return None
     if "quant.experts" in dict(workload.settings) and not any("expert" in p.name.lower() for p in spec.parameters):
         return f"--set quant.experts is without effect: {spec.class_name} has no experts"
-    regime = autocast_regime(workload.precision, workload.stack, workload.peft)
-    held = [p for p in spec.parameters if len(p.shape) >= 3 and "expert" in p.name.lower() and is_floating(p.dtype)]
-    elements = sum(p.numel for p in held if p.tied_to is None)
+    held = _wide(spec)
+    elements = sum(p.numel for p in held)
     if not elements:
         return None
+    regime = autocast_regime(workload.precision, workload.stack, workload.peft)
     dtype = regime.of(held[0])
     bits = element_bits(dtype)
     return (
@@ -33,6 +33,17 @@ def unpacked_experts(spec: ModelSpec, workload: Workload) -> str | None:
         f" packs linear layers alone. {elements:.3g} elements stay in {dtype}, {_gib(elements, bits)} GiB in all, not"
         f" {_gib(elements, _PACKED_BITS)} packed. {_advice(workload.stack, bits)}"
     )
+
+
+def wide_experts(spec: ModelSpec, workload: Workload) -> bool:
+    """Whether a base in four bits keeps fused experts wide, which other loaders pack."""
+    return workload.peft.quantises and dict(workload.settings).get("quant.base") != "int8" and bool(_wide(spec))
+
+
+def _wide(spec: ModelSpec) -> list[ParameterSpec]:
+    """Fused experts that are no packed ones."""
+    fused = (p for p in spec.parameters if len(p.shape) >= 3 and "expert" in p.name.lower() and is_floating(p.dtype))
+    return [p for p in fused if p.tied_to is None]
 
 
 def _gib(elements: int, bits: float) -> str:
