@@ -62,7 +62,7 @@ class DeviceStreams:
         self._clocks: dict[int, dict[int, int]] = {}
         self._known: dict[Schedule, dict[int, int]] = {schedule: {} for schedule in RUNS_AHEAD}
         self._launched: deque[tuple[int, Clock]] = deque()
-        self._pending: dict[tuple[Schedule, int], deque[Waits]] = {}
+        self._pending: dict[Schedule, dict[int, deque[Waits]]] = {schedule: {} for schedule in RUNS_AHEAD}
         """By schedule and stream, in order of their frees: a stream's clock only grows, so that the first done come
         first."""
 
@@ -77,15 +77,18 @@ class DeviceStreams:
 
     def wait(self, waiter: int, on: int) -> None:
         """Stream.wait_stream: what is queued on `waiter` from now on comes after all that is queued on `on`."""
-        clock = self._clocks.setdefault(waiter, {})
-        for stream, at in self.record(on).items():
-            clock[stream] = max(clock.get(stream, 0), at)
+        self._now += 1
+        source, clock = self._clocks.setdefault(on, {}), self._clocks.setdefault(waiter, {})
+        source[on] = self._now
+        for stream, at in source.items():
+            if at > clock.get(stream, 0):
+                clock[stream] = at
 
     def free(self, stream: int) -> Waits:
         """A block is freed that `stream`, recorded on it, may still use."""
         waits = Waits(self.record(stream))
         for schedule in RUNS_AHEAD:
-            self._pending.setdefault((schedule, stream), deque()).append(waits)
+            self._pending[schedule].setdefault(stream, deque()).append(waits)
         return waits
 
     def launched(self, kernels: int, moment: Moment) -> None:
@@ -108,15 +111,12 @@ class DeviceStreams:
             for stream, at in event.items():
                 if at > known.get(stream, 0):
                     known[stream] = at
-        for (schedule, _), pending in self._pending.items():
-            if not pending or schedule not in schedules:
-                continue
-            known = self._known[schedule]
             done = known.get(DEFAULT_STREAM, 0)
-            while pending and pending[0].clock.get(DEFAULT_STREAM, 0) <= done:
-                if schedule is Schedule.LAGS and not _passed(pending[0].clock, known):
-                    break
-                pending.popleft().until[schedule] = moment
+            for pending in self._pending[schedule].values():
+                while pending and pending[0].clock.get(DEFAULT_STREAM, 0) <= done:
+                    if schedule is Schedule.LAGS and not _passed(pending[0].clock, known):
+                        break
+                    pending.popleft().until[schedule] = moment
 
 
 def _passed(clock: Clock, known: Clock) -> bool:

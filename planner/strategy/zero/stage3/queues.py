@@ -75,7 +75,7 @@ class Queues:
         """The computation waits for what was gathered; each parameter that has landed leaves an event."""
         if not self._overlaps:
             return
-        before = self._streams.record(DEFAULT_STREAM)
+        before = self._streams.record(DEFAULT_STREAM) if landed else {}
         self._streams.wait(DEFAULT_STREAM, _GATHER)
         for _ in range(landed):
             event = self._streams.record(_GATHER)
