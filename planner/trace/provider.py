@@ -66,6 +66,8 @@ class TraceProvider:
     """As of the request: for a factory, which is the user's own code."""
     note: Callable[[str], None] = lambda _: None
     """Told about cache entries that had to be made again, and about slow work that starts."""
+    wide: bool = False
+    """Whether a trace serves as many micro batches as it can, rather than what is asked for soonest."""
     at_hand: bool = False
     """Whether only what is at hand is given, in memory, kept or shipped: NotTraceableError for the rest."""
     twins: Twins = field(default_factory=Twins)
@@ -203,7 +205,7 @@ class TraceProvider:
             self.note("tracing")
             from gpu_plan.planner.trace.session import TracingSession
 
-            self._session = TracingSession(self.source, self.device, self.attention, self.adapter)
+            self._session = TracingSession(self.source, self.device, self.attention, self.adapter, wide=self.wide)
         return self._session
 
     def _refuse_unless_at_hand(self) -> None:

@@ -35,7 +35,15 @@ from gpu_plan.planner.trace.variant import StepVariant
 class TracingSession:
     """One built model on the meta device."""
 
-    def __init__(self, source: ModelSource, device: DeviceKind, attention: str, adapter: Adapter | None = None) -> None:
+    def __init__(
+        self,
+        source: ModelSource,
+        device: DeviceKind,
+        attention: str,
+        adapter: Adapter | None = None,
+        *,
+        wide: bool = False,
+    ) -> None:
         self._source = source
         self._given: dict[str, Any] | tuple[Any, ...] | None = None
         if source.config is None:
@@ -51,7 +59,7 @@ class TracingSession:
             stored = None if source.config is None else stored_scheme(source.config)
             adapted = adapt(self._model, self._spec, adapter, stored=stored, target=_target(device))
             self._model, self._spec = adapted.model, adapted.spec
-        self._device, self._attention = device, attention
+        self._device, self._attention, self._wide = device, attention, wide
         self._stages: dict[tuple[object, ...], tuple[int, int, StepTrace]] = {}
         self._origin = Origins(Path.cwd()).current if source.kind == "factory" else str
         self._tracer = self._traced(self._model)
@@ -62,6 +70,7 @@ class TracingSession:
             make_batch=self._batch,
             profile=kernel_profile(self._device),
             has_sequence=self._spec.has_sequence,
+            wide=self._wide,
             origin=self._origin,
         )
 

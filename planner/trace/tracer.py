@@ -46,13 +46,10 @@ class _Line:
     def samples(self) -> tuple[int, ...]:
         return self.trace.samples
 
-    @property
-    def first(self) -> int:
-        return self.samples[0]
-
-    @property
-    def last(self) -> int:
-        return self.samples[-1]
+    def tells(self, points: tuple[int, ...]) -> bool:
+        """Whether it says what the sizes from the first to the last of them are, be they on one line or not."""
+        inside = self.samples[0] <= points[0] and points[-1] <= self.samples[-1]
+        return points == self.samples or (self.exact and inside)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +61,8 @@ class Tracer:
     profile: KernelProfile
     has_sequence: bool
     fold: bool = True
+    wide: bool = False
+    """Whether a range is recorded before one of its sizes is told by itself, so that it serves as many as it can."""
     origin: Callable[[], str] = str
     """Names the user's own line that runs, where the model is the user's code."""
     notes: list[str] = field(default_factory=list)
@@ -81,30 +80,32 @@ class Tracer:
         """The step at `micro_batch`, and at every other size that its `samples` span."""
         self._prepare(variant)
         ranges = tuple(ranges_for(micro_batch, alone=variant.compilation is not None))
-        told = self._told(variant, ranges)
-        if told is not None:
-            return told
+        told = None if self.wide else self._told(variant, ranges)
         for points in ranges:
-            if (variant.key(), points) in self._broken:
-                continue
-            try:
-                self._lines.setdefault(variant.key(), []).append(self._build(variant, points))
-            except NotLinearError:
-                self._broken.add((variant.key(), points))
-                continue
-            told = self._told(variant, ranges)
+            told = told or self._told(variant, (points,))
             if told is not None:
                 return told
+            if (variant.key(), points) in self._broken or any(
+                line.tells(points) for line in self._lines.get(variant.key(), ())
+            ):
+                continue  # it bends there
+            try:
+                self._lines.setdefault(variant.key(), []).append(self._build(variant, points))
+                told = self._told(variant, (points,) if self.wide else ranges)
+            except NotLinearError:
+                pass
+            if told is not None:
+                return told
+            self._broken.add((variant.key(), points))
         raise AssertionError("a single recording is always linear")
 
     def _told(self, variant: StepVariant, ranges: Sequence[tuple[int, ...]]) -> StepTrace | None:
         """The trace over the widest of the ranges that what was recorded tells; None where it tells none."""
         for points in ranges:
             for line in self._lines.get(variant.key(), ()):
-                if points != line.samples and not (line.exact and line.first <= points[0] and points[-1] <= line.last):
-                    continue
-                with contextlib.suppress(NotLinearError):
-                    return settled(line.trace, points)
+                if line.tells(points):
+                    with contextlib.suppress(NotLinearError):
+                        return settled(line.trace, points)
         return None
 
     def _prepare(self, variant: StepVariant) -> None:

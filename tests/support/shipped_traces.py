@@ -21,6 +21,7 @@ from gpu_plan.planner.model.catalog_index import load_index
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.trace.device import DeviceKind, device_kind
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.book import read_book, write_book
 from gpu_plan.planner.trace.shipped.lookup import BOOKS, book_name, trace_key
@@ -49,6 +50,8 @@ MODELS = (
 """Most wanted first."""
 GPUS = ("H100", "A100-80GB", "L40S")
 """One of each choice of kernels."""
+SMALL = {"T4": 10**10}
+"""Devices that models of up to so many parameters are traced for as well."""
 ALIKE = {"L40S": "A100-80GB"}
 """Devices that choose alike for all but large heads: where a single sample's step is equal, so are the others."""
 SPREADS = ("1x", "2x8x")
@@ -105,7 +108,7 @@ def variants(provider: TraceProvider, gpu: str) -> dict[str, StepVariant]:
 
 
 def _provider(source: ModelSource, device: DeviceKind) -> TraceProvider:
-    return TraceProvider(source=source, device=device, attention="sdpa", use_cache=False, shipped=False)
+    return TraceProvider(source=source, device=device, attention="sdpa", use_cache=False, shipped=False, wide=True)
 
 
 def make_facts(model: str) -> bytes:
@@ -145,7 +148,9 @@ def make_book(model: str) -> bytes:
     traces: dict[str, bytes] = {}
     files: set[str] = set()
     spec = None
-    for gpu in GPUS:
+    for gpu in (*GPUS, *SMALL):
+        if spec is not None and spec.num_parameters > SMALL.get(gpu, spec.num_parameters):
+            continue
         device = device_kind(parse_cluster(f"1x{gpu}").gpu)
         provider = _provider(source, device)
         if spec is None:
@@ -160,7 +165,10 @@ def make_book(model: str) -> bytes:
             asked = variants(provider, gpu)
         for variant in asked.values():
             for micro_batch in MICRO_BATCHES:
-                made = provider.trace(variant, micro_batch)
+                try:
+                    made = provider.trace(variant, micro_batch)
+                except CannotSplitError:  # no attention kernel of that device for a share of the tokens
+                    break
                 key = trace_key(device, "sdpa", variant, made.samples)
                 if key is not None and key not in traces:
                     traces[key] = dump(made, small=True)

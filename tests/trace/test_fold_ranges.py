@@ -135,6 +135,16 @@ def test_what_follows_a_rule_is_told_as_it_would_be_recorded(kind: str, seq_len:
             assert np.array_equal(getattr(trace, name), getattr(alone, name)), name
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["soonest", "for as many as can be"])
+def test_a_size_is_told_alone_at_once_or_after_the_ranges_that_hold_it(wide: bool, recorded: list[int]) -> None:
+    """A vocabulary of 10,240 tokens bends at ten samples of 1,024: only (16, 32, 64) of the ranges is straight."""
+    tracer = tracer_of(build_model(ARCHITECTURES["llama-3"].config(vocab_size=10240, max_position_embeddings=2048)))
+    tracer.wide = wide
+    found = [tracer.trace(variant(1024), size).samples for size in (2, 16, 16)]
+    assert found == [(2,), *[(16, 32, 64) if wide else (16,)] * 2]
+    assert recorded == ([2, 4, 16, 32, 64] if wide else [2, 4, 16])
+
+
 def test_the_next_range_begins_with_what_the_last_one_ended_with(recorded: list[int]) -> None:
     tracer = tracer_of(build_model(ARCHITECTURES["llama-3"].config()))
     assert [tracer.trace(variant(16), size).samples for size in (2, 40)] == [(2, 4, 16), (16, 32, 64)]
