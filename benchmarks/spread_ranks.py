@@ -1,6 +1,6 @@
 """Replayed ranks of tensor and expert parallel, FSDP2 and HSDP beside them, against real ones on gloo, rank by rank.
 
-    .venv/bin/python -m benchmarks.spread_ranks [--again] [--most CASES]
+    .venv/bin/python -m benchmarks.spread_ranks [--again] [--at-once CASES]
 
 writes benchmarks/results/spread_ranks.json and .md; a case that stands there is kept, unless `--again`. Each rank is
 compared with the replay of its own place. What is left out of the comparison stands in
@@ -10,7 +10,8 @@ tests/support/ranks/comparison.py.
 import argparse
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import transformers
 
 from tests.support.distributed_reference import RankRun, run_ranks
 from tests.support.ranks.case import RankCase
-from tests.support.ranks.comparison import differences, measured, replayed
+from tests.support.ranks.comparison import RankFigures, differences, measured, replayed
 from tests.support.ranks.replay import stream_of
 from tests.support.ranks.tensor_cases import (
     EIGHT_RANKS,
@@ -43,33 +44,70 @@ LAUNCHES = 4
 Row = dict[str, Any]
 
 
-def row(run: RankRun, world_size: int) -> Row:
-    """How far each rank is from its replay at first, and at the best of some launches."""
-    case = run.case
-    base: Row = {"case": case.label(), "ranks": world_size}
-    if run.error:
-        return {**base, "refused": run.error.strip().splitlines()[-1][:200]}
-    planned = range(1) if case.crowded else range(world_size)
-    ours = {rank: replayed(stream_of(case, world_size, rank), case.micro_batch) for rank in planned}
-    first = {rank: differences(ours[rank], measured(run.references[rank], case)) for rank in planned}
-    best = dict(first)
-    for _ in range(LAUNCHES - 1):
-        if not any(best.values()):
-            break
-        again = run_ranks([case], world_size)[0]
-        for rank in [rank for rank, apart in best.items() if apart and not again.error]:
-            found = differences(ours[rank], measured(again.references[rank], case))
-            best[rank] = min(best[rank], found, key=lambda apart: sum(map(abs, apart.values())))
-    return {
-        **base,
-        "planned_ranks": len(planned),
-        "figures": sum(len(figures.flat()) for figures in ours.values()),
-        "equal_at_first": sum(len(ours[rank].flat()) - len(first[rank]) for rank in planned),
-        "equal": sum(len(ours[rank].flat()) - len(best[rank]) for rank in planned),
-        "largest_at_first": _largest(first),
-        "largest": _largest(best),
-        "highest_peak": max(max(figures.step_peaks) for figures in ours.values()),
-    }
+@dataclass(slots=True, kw_only=True)
+class Compared:
+    """One case: the replay of each rank that is planned, and how far the real ones were from it."""
+
+    case: RankCase
+    ranks: int
+    replays: dict[int, RankFigures]
+    first: dict[int, dict[str, int]] = field(default_factory=dict)
+    """Replayed minus real by rank, of the figures that differed at the first launch."""
+    best: dict[int, dict[str, int]] = field(default_factory=dict)
+    refused: str = ""
+
+    @property
+    def done(self) -> bool:
+        return bool(self.refused) or (bool(self.first) and not any(self.best.values()))
+
+    def take(self, run: RankRun) -> None:
+        """Another launch."""
+        if run.error:
+            self.refused = "" if self.first else run.error.strip().splitlines()[-1][:200]
+            return
+        found = {
+            rank: differences(ours, measured(run.references[rank], self.case)) for rank, ours in self.replays.items()
+        }
+        if not self.first:
+            self.first, self.best = found, dict(found)
+        for rank, apart in found.items():
+            self.best[rank] = min(self.best[rank], apart, key=lambda gaps: sum(map(abs, gaps.values())))
+
+    def row(self) -> Row:
+        """Plain values."""
+        base: Row = {"case": self.case.label(), "ranks": self.ranks}
+        if self.refused:
+            return {**base, "refused": self.refused}
+        figures = {rank: len(ours.flat()) for rank, ours in self.replays.items()}
+        return {
+            **base,
+            "planned_ranks": len(figures),
+            "figures": sum(figures.values()),
+            "equal_at_first": sum(figures[rank] - len(apart) for rank, apart in self.first.items()),
+            "equal": sum(figures[rank] - len(apart) for rank, apart in self.best.items()),
+            "largest_at_first": _largest(self.first),
+            "largest": _largest(self.best),
+            "highest_peak": max(_highest(ours) for ours in self.replays.values()),
+        }
+
+
+def rows(cases: Sequence[RankCase], world_size: int) -> list[Row]:
+    """One row per case: all of them in one launch, then those that differ again."""
+    compared = []
+    for case in cases:
+        planned = range(1) if case.crowded else range(world_size)
+        replays = {rank: replayed(stream_of(case, world_size, rank), case.micro_batch) for rank in planned}
+        compared.append(Compared(case=case, ranks=world_size, replays=replays))
+    for _ in range(LAUNCHES):
+        left = [one for one in compared if not one.done]
+        if left:
+            for one, run in zip(left, run_ranks([one.case for one in left], world_size), strict=True):
+                one.take(run)
+    return [one.row() for one in compared]
+
+
+def _highest(figures: RankFigures) -> int:
+    return max(*figures.step_peaks, *(max(one.forward_peak, one.backward_peak) for one in figures.passes))
 
 
 def _largest(apart: dict[int, dict[str, int]]) -> int:
@@ -94,7 +132,7 @@ def page(found: Sequence[Row]) -> str:
         f" a rank that stood above was launched up to {LAUNCHES - 1} times more. The size is that of one exchange, the"
         " rank another one each time; NCCL has no such threads.",
         "",
-        "| case | ranks | compared | figures | equal | at first | largest difference | at first | highest step peak |",
+        "| case | ranks | compared | figures | equal | at first | largest difference | at first | highest peak |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
@@ -110,18 +148,25 @@ def main() -> None:
     """Runs the cases that are not known yet, and writes both files after each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spread_ranks")
     parser.add_argument("--again", action="store_true", help="run all of them anew")
-    parser.add_argument("--most", type=int, default=1000, help="cases of this call")
+    parser.add_argument("--at-once", type=int, default=8, help="cases of one launch")
     given = parser.parse_args()
     path = RESULTS / "spread_ranks.json"
     known: dict[tuple[str, int], Row] = {}
     if path.exists() and not given.again:
         known = {(one["case"], one["ranks"]): one for one in json.loads(path.read_text())}
-    jobs = [(case, size) for size, cases in WORLDS.items() for case in cases]
-    for case, size in [(case, size) for case, size in jobs if (case.label(), size) not in known][: given.most]:
-        known[case.label(), size] = row(run_ranks([case], size)[0], size)
-        found = [known[key] for one, ranks in jobs if (key := (one.label(), ranks)) in known]
-        path.write_text(json.dumps(found, indent=1) + "\n")
-        path.with_suffix(".md").write_text(page(found))
+    order = [(case.label(), size) for size, cases in WORLDS.items() for case in cases]
+    for size, cases in WORLDS.items():
+        for part in batched([case for case in cases if (case.label(), size) not in known], given.at_once):
+            known |= {(one["case"], one["ranks"]): one for one in rows(part, size)}
+            found = [known[key] for key in order if key in known]
+            path.write_text(json.dumps(found, indent=1) + "\n")
+            path.with_suffix(".md").write_text(page(found))
+
+
+def batched(cases: Sequence[RankCase], size: int) -> Iterator[Sequence[RankCase]]:
+    """So many at a time."""
+    for start in range(0, len(cases), size):
+        yield cases[start : start + size]
 
 
 if __name__ == "__main__":

@@ -121,3 +121,16 @@ def test_it_is_launched_by_torchrun_and_told_its_degrees(
     script.write_text("model = DistributedDataParallel(model)\nloss.backward()\n")
     assert main(["--plan", str(saved), "--execute", str(script), "--dry-run"]) == 4
     assert "is not for one that --tp spreads over the ranks" in capsys.readouterr().err
+
+
+def test_a_stack_that_spreads_otherwise_is_said_to(plan: Plan) -> None:
+    code, found, _ = plan("llama-3", "--gpus", "2xH100", "--tp", "2", "--pin", "--stack", "torchtitan")
+    assert code == 0
+    assert any("torchtitan cuts the sequence" in warning for warning in found["warnings"])
+
+
+def test_a_degree_across_nodes_is_warned_with_its_seconds(plan: Plan) -> None:
+    code, found, _ = plan("llama-3", "--gpus", "2x1xH100", "--tp", "2", "--pin")
+    assert code == 0
+    (warning,) = (text for text in found["warnings"] if text.startswith("--tp 2 spans 2 nodes"))
+    assert "of a step" in warning

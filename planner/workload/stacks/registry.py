@@ -111,6 +111,8 @@ class StackTraits:
     """Operators that its selective checkpointing keeps beside products and attention, by their ATen names."""
     approximate: str = ""
     """What of it the plan does not follow."""
+    shares_otherwise: str = ""
+    """How it splits a copy or its experts over ranks, where that is not transformers' way, which is planned."""
     facts: tuple[Fact, ...] = ()
 
     @property
