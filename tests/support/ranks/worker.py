@@ -23,6 +23,7 @@ from tests.support.cpu_reference import Reference
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.loop import run_case
 from tests.support.ranks.settled import settled_collectives
+from tests.support.ranks.settled_groups import one_thread_each, settle_waits
 
 TIMEOUT = timedelta(seconds=1500)
 
@@ -38,8 +39,10 @@ def main(folder: Path, rank: int, world_size: int) -> None:
     """Runs all cases, one after the other."""
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank))
+    one_thread_each()
     store = dist.FileStore(str(folder / "meeting"), world_size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
+    settle_waits()
     for number, values in enumerate(json.loads((folder / "cases.json").read_text())):
         try:
             with settled_collectives():
