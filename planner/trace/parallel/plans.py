@@ -88,6 +88,12 @@ def divides_experts(config: Mapping[str, Any], ranks: int) -> bool:
     return bool(counts) and all(count > 0 and count % ranks == 0 for count in counts)
 
 
+def dispatching(spec: ModelSpec, plan: Mapping[str, str]) -> set[str]:
+    """Modules that hold experts to which tokens are handed over."""
+    shapes = {parameter.name: parameter.shape for parameter in spec.parameters}
+    return {owner for rule, style in plan.items() if style == DISPATCHES for owner in _owners(rule, shapes)}
+
+
 def handed_over(spec: ModelSpec, config: Mapping[str, Any], plan: Mapping[str, str]) -> tuple[int, int]:
     """Layers whose experts tokens are handed over to, and elements of one token that a layer sends each time: 0 where
     the config does not say how many experts a token chooses.
@@ -95,12 +101,10 @@ def handed_over(spec: ModelSpec, config: Mapping[str, Any], plan: Mapping[str, s
     transformers 5.23 distributed/expert_parallel.py: AllToAllEP sends a row for each expert that a token has chosen,
     receives one for each, and does both again in backward.
     """
-    shapes = {parameter.name: parameter.shape for parameter in spec.parameters}
-    rules = [rule for rule, style in plan.items() if style == DISPATCHES]
     text = config.get("text_config")
     table = text if isinstance(text, Mapping) else config
     chosen = next((table[key] for key in _CHOSEN if isinstance(table.get(key), int)), 0)
-    return len({owner for rule in rules for owner in _owners(rule, shapes)}), chosen * (spec.hidden_size or 0)
+    return len(dispatching(spec, plan)), chosen * (spec.hidden_size or 0)
 
 
 def sums_of(spec: ModelSpec, plan: Mapping[str, str]) -> Sums:

@@ -24,6 +24,7 @@ from gpu_plan.planner.trace.parallel.plans import (
     EXPERT,
     TENSOR,
     Sums,
+    dispatching,
     divides,
     divides_experts,
     handed_over,
@@ -115,8 +116,15 @@ class Bounds:
         evaluator, trace = self.evaluator, judged.plan.stream.trace
         name = (f"{evaluator.variant(alone).key()} experts", trace.samples, ranks)
         if name not in self._parts:
-            moved = (trace.op_bytes_fixed / ranks, trace.op_bytes_per_sample / ranks)
-            self._parts[name] = replace(trace, op_bytes_fixed=moved[0], op_bytes_per_sample=moved[1])
+            # As many rows come in as a rank has of its own; of the weights that products read it holds a part.
+            places = [place for place, module in enumerate(trace.modules) if _under_experts(module, self._experts)]
+            products = (trace.op_flops_fixed > 0) | (trace.op_flops_per_sample > 0)
+            share = np.where(products & np.isin(trace.op_module, places), 1.0 / ranks, 1.0)
+            self._parts[name] = replace(
+                trace,
+                op_bytes_fixed=trace.op_bytes_fixed * share,
+                op_bytes_per_sample=trace.op_bytes_per_sample * share,
+            )
         work = replace(
             evaluator.work(alone, batch, trace, judged.plan),
             trace=self._parts[name],
@@ -124,6 +132,12 @@ class Bounds:
         )
         step = evaluator.speed.step_time(work, evaluator.cluster).step_seconds
         return step / (batch.micro_batch * batch.accumulation_steps * evaluator.cluster.world_size)
+
+    @property
+    def _experts(self) -> frozenset[str]:
+        """Modules to which tokens are handed over."""
+        plan = parallel_plan(_type_of(self.evaluator.config), EXPERT) or {}
+        return frozenset(dispatching(self.evaluator.provider.spec(), plan))
 
     def _exchanges(self, ranks: int, tokens: int) -> tuple[Collective, ...]:
         """The all-to-alls of one micro step, of which the computation waits for each: there and back, both ways."""
@@ -223,6 +237,10 @@ class Bounds:
             for phase, all_of_it in named
             for elements, count in Counter(all_of_it).items()
         ]
+
+
+def _under_experts(module: str, experts: frozenset[str]) -> bool:
+    return module in experts or any(module[:place] in experts for place, letter in enumerate(module) if letter == ".")
 
 
 def _type_of(config: object) -> str | None:
