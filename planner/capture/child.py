@@ -105,7 +105,9 @@ def _captured(facts: CapturedFacts, started: float, walls: Standing) -> Outcome:
 
 
 def _no_step(script: Path, window: Any) -> Outcome:
-    if window.reached_backward:
+    if window.waits_for:
+        message = f"ends before each of its optimizers has stepped: they take turns, and {window.waits_for} has not"
+    elif window.reached_backward:
         message = "ends after a backward pass without an optimizer step"
     else:
         message = "ends without training a model"

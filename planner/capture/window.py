@@ -75,6 +75,7 @@ from gpu_plan.planner.capture.watch.observe import (
     Observed,
     loop_of,
     optimizer_facts,
+    takes_turns,
     waiting,
     watch,
     watch_trainer,
@@ -114,6 +115,7 @@ class Window:
         self._noticed = Noticed(origin)
         self._observed = Observed(construct=lambda: self._noticed.note(OPTIMIZER))
         self._afterwards: Afterwards | None = None
+        self._turns = 0
         self._recorder = StepRecorder(
             known=self._known,
             reads=self._reads,
@@ -183,6 +185,8 @@ class Window:
         self._engines.watch()
         self._evaluators.watch()
         self._noticed.watch(stack)
+        self._observed.begin_step = self._recorder.pause
+        self._recorder.turns = lambda: takes_turns(self._observed) and self._engines.facts is None
         if self._request.follow and self._request.device.capability_major is not None:
             watch_placed(stack, lambda: self._noticed.note(COPY))
         if self._request.device.capability_major is None:
@@ -200,6 +204,22 @@ class Window:
         if self._placement.placed or self._request.device.capability_major is None:
             return []
         return ["the script puts nothing on a GPU: it trains on the host, and is planned as if it moved its model"]
+
+    def _in_turns(self) -> list[str]:
+        """Said of an iteration in which several optimizers step one after another."""
+        if not self._recorder.open:
+            return []
+        return [
+            f"optimizers take turns: an iteration of {self._turns + 1} optimizer steps and"
+            f" {self._recorder.backward_passes} backward passes is planned as one step, with the optimizers' own work"
+            " at its end"
+        ]
+
+    @property
+    def waits_for(self) -> str:
+        """The class of an optimizer whose turn has not come; empty where no iteration of several is being recorded."""
+        late = [made for made in self._observed.made if made not in self._observed.optimizers]
+        return type(late[0]).__name__ if late and self._recorder.open else ""
 
     def _alone(self, loop: str, wrapped: bool) -> list[str]:
         """Said of a plain loop that is planned for several ranks and would run whole on each."""
@@ -251,10 +271,17 @@ class Window:
             return  # several optimizers after one backward pass: the last one ends the step
         late = [made for made in self._observed.made if made not in self._observed.optimizers]
         if late:
-            raise InputError(
-                f"optimizers take turns ({type(optimizer).__name__} steps first, {type(late[0]).__name__} has no"
-                " gradients yet): capture reads steps of one backward pass"
-            )
+            self._turns += 1
+            if not self._recorder.open or self._turns > _MOST_TURNS:
+                raise InputError(
+                    f"optimizers take turns ({type(optimizer).__name__} steps first, {type(late[0]).__name__} has no"
+                    f" gradients after {self._turns} steps): capture reads one iteration of all of them"
+                )
+            self._recorder.resume()
+            return
+        unknown = _not_recorded(models, self._observed.optimizers)
+        if self._recorder.open and unknown:
+            raise InputError(f"optimizers take turns, and what {unknown} trains was not seen to run: no plan is made")
         for other in self._recorder.others:
             if not _trained(other, self._observed.optimizers):
                 other.requires_grad_(False)  # a reference under no_grad, which TRL leaves as it was loaded
@@ -262,7 +289,7 @@ class Window:
         for module in idle:
             module.requires_grad_(False)  # nothing trains it: no gradient and no state is planned for it
         models += idle
-        passes = self._recorder.backward_passes
+        passes = 1 if self._recorder.open else self._recorder.backward_passes
         alive = self._recorder.alive() if self._request.follow else []
         recording = self._recorder.finish()
         trace = fit((recording,), parameters_of(models), buffers_of(models), layout_of(model), [])
@@ -329,6 +356,7 @@ class Window:
                 *self._generated.lines(),
                 *self._on_the_host(),
                 *self._alone(loop, bool(wrapped) or engine is not None),
+                *self._in_turns(),
             ),
             standins=tuple(self._standins.lines),
         )
@@ -379,6 +407,17 @@ def _profile(request: CaptureRequest) -> KernelProfile:
     device = request.device
     capability = None if device.capability_major is None else (device.capability_major, device.capability_minor)
     return kernel_profile(DeviceKind(capability=capability, sm_count=device.sm_count))
+
+
+_MOST_TURNS = 16
+"""Steps of optimizers before the last one has had its turn."""
+
+
+def _not_recorded(models: list[nn.Module], optimizers: list[Any]) -> str:
+    """The class of an optimizer none of whose parameters is the models'; empty where there is none."""
+    owned = {id(parameter) for model in models for parameter in model.parameters()}
+    groups = ((made, [p for group in made.param_groups for p in group["params"]]) for made in optimizers)
+    return next((type(made).__name__ for made, own in groups if not any(id(p) in owned for p in own)), "")
 
 
 def _trained(model: nn.Module, optimizers: list[Any]) -> bool:

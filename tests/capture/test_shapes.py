@@ -220,7 +220,7 @@ for _ in range(4):
     (-other(fake).mean()).backward()
     first.step()
 """,
-        facts={}, refused="optimizers take turns",
+        facts={**_PLAIN, "models": 2}, parameters=_COUNT + 3, trained=_COUNT + 3,
     ),
     "reference_model": Shape(
         text=_NET + _DATA + """

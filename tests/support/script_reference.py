@@ -26,8 +26,8 @@ from tests.support.replay_cpu import measured
 class RealRun:
     """Hooks around the script's loop."""
 
-    def __init__(self, result: Path) -> None:
-        self._result = result
+    def __init__(self, result: Path, passes: int = 1) -> None:
+        self._result, self._passes = result, passes
         self._depth = 0
         self._in_backward = False
         self._model: Any = None
@@ -45,7 +45,7 @@ class RealRun:
 
         def watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             outermost = self._depth == 0 and self._model is None and _trains(module)
-            fresh = self._depth == 0 and self._backward_passes == 0 and not self._in_backward
+            fresh = self._depth == 0 and self._backward_passes < self._passes and not self._in_backward
             held = any(module is part for model in self._models for part in model.modules())
             if fresh and next(module.parameters(), None) is not None and not held:
                 self._models.append(module)
@@ -65,7 +65,7 @@ class RealRun:
             out = backward(*args, **kwargs)
             self._in_backward = False
             self._backward_passes += 1
-            if self._profile is not None:
+            if self._profile is not None and self._backward_passes >= self._passes:
                 mark("backward_end")
                 self._end()
             return out
@@ -96,9 +96,9 @@ class RealRun:
         self._reference = reference_from(finished)
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._stepped_already.append(optimizer)
         if self._reference is None:
             return
-        self._stepped_already.append(optimizer)
         if any(other not in self._stepped_already for other in self._waiting):
             return
         figures = measured(self._reference)
@@ -146,13 +146,17 @@ def _trains(module: nn.Module) -> bool:
     return module.training and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
 
 
-def real_run(script: Path, arguments: Sequence[str], folder: Path) -> dict[str, Any]:
-    """Figures of the script's first step, run for real in a process of its own, in `folder`."""
+def real_run(script: Path, arguments: Sequence[str], folder: Path, passes: int = 1) -> dict[str, Any]:
+    """Figures of the script's first step, run for real in a process of its own, in `folder`.
+
+    They are of so many backward passes: of an iteration in which optimizers take turns, all.
+    """
     result = folder / "real.json"
     words = [sys.executable, "-m", "tests.support.script_reference", str(result), str(script), *arguments]
     root = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": root, "ACCELERATE_USE_CPU": "true", "HF_HUB_OFFLINE": "1",
-                   "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # fmt: skip
+                   "OMP_NUM_THREADS": "1", "REFERENCE_PASSES": str(passes),
+                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # fmt: skip
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=1500, check=False)
     assert result.exists(), done.stderr[-3000:]
     document: dict[str, Any] = json.loads(result.read_text())
@@ -166,7 +170,7 @@ def main(words: list[str]) -> None:
     sys.path.insert(0, str(Path(script).parent))
     if "init_process_group" in Path(script).read_text():
         os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-    RealRun(Path(result)).install()
+    RealRun(Path(result), int(os.environ.get("REFERENCE_PASSES", "1"))).install()
     with contextlib.suppress(SystemExit):
         runpy.run_path(script, run_name="__main__")
 

@@ -31,6 +31,8 @@ class Observed:
     lightning: bool = False
     construct: Callable[[], None] = lambda: None
     """Called when an optimizer is constructed."""
+    begin_step: Callable[[], None] = lambda: None
+    """Called before an optimizer's step."""
     compiled: bool = False
 
 
@@ -43,6 +45,7 @@ def watch(observed: Observed, stack: contextlib.ExitStack, on_step: Callable[[An
             observed.optimizers.append(made)
         on_step(made)
 
+    optimizer.register_optimizer_step_pre_hook(lambda *_: observed.begin_step())
     optimizer.register_optimizer_step_post_hook(stepped)
     optimizer_init = optimizer.Optimizer.__init__
 
@@ -161,6 +164,14 @@ def planned_name(facts: OptimizerFacts) -> str | None:
     module, _, name = facts.class_name.rpartition(".")
     seen = Seen(module=module, name=name, options=facts.options)
     return next((traits.name for traits in optimizers().values() if traits.captured(seen)), None)
+
+
+def takes_turns(observed: Observed) -> bool:
+    """Whether an optimizer trains something of its own that the backward pass so far has given no gradient."""
+    owned = [{id(p): p for group in made.param_groups for p in group["params"]} for made in observed.made]
+    idle = [own for own in owned if own and all(p.grad is None for p in own.values())]
+    busy = {key for own in owned for key, p in own.items() if p.grad is not None}
+    return bool(busy) and any(not own.keys() & busy for own in idle)
 
 
 def waiting(observed: Observed) -> list[Any]:

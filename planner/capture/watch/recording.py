@@ -80,6 +80,12 @@ class StepRecorder:
         self.retained: Callable[[], None] = lambda: None
         """Called when a backward pass is told to keep its graph."""
         self.done = False
+        self.turns: Callable[[], bool] = lambda: False
+        """Whether optimizers take turns: asked when the first backward pass has ended."""
+        self.open = False
+        """Whether what follows the first backward pass is recorded too, until the last optimizer has stepped."""
+        self._ready_at: dict[int, int] = {}
+        """The recorded gradient of each parameter of the models, in an iteration of several backward passes."""
 
     # -- installation ------------------------------------------------------------------------------
 
@@ -168,7 +174,8 @@ class StepRecorder:
             self.afterwards()
         if self._tentative and self.backward_passes == 0 and root.training and _trains(root):
             self._abandon(root)
-        if self._recorder is not None and self.backward_passes and _trains(root) and self._gradients_gone():
+        gone = self._recorder is not None and self.backward_passes and not self.open
+        if gone and _trains(root) and self._gradients_gone():
             self._start_anew()
         if self.model is None and _trains(root):
             self._begin(root, args, kwargs)
@@ -176,7 +183,7 @@ class StepRecorder:
             if not self._aside:
                 self.joined()
             self._aside.append(frozen_whole(root))
-        elif self._recorder is not None and self.backward_passes == 0 and not self._holds(root):
+        elif self._recorder is not None and (self.open or not self.backward_passes) and not self._holds(root):
             self._join(frozen_whole(root))
         self.forward_passes += root is self.model
         return args, kwargs
@@ -271,27 +278,51 @@ class StepRecorder:
     def _ready(self, index: int) -> Callable[[torch.Tensor], None]:
         def ready(parameter: torch.Tensor) -> None:
             # Later passes of an accumulation add to gradients that the recorded pass has made.
-            if self._recorder is not None and self.backward_passes == 0 and parameter.grad is not None:
-                self._recorder.gradient_ready(index, parameter.grad)
+            recorded = self.open or self.backward_passes == 0
+            if self._recorder is None or not recorded or parameter.grad is None:
+                return
+            if index in self._ready_at:
+                self._ready_at[index] = self._recorder.gradient_again(index, parameter.grad, self._ready_at[index])
+            else:
+                self._ready_at[index] = self._recorder.gradient_ready(index, parameter.grad)
 
         return ready
 
     def _before_backward(self) -> None:
-        if self._recorder is None or self._tracker is None or self.backward_passes:
+        if self._recorder is None or self._tracker is None or (self.backward_passes and not self.open):
             return
         self._tracker.start_backward()
-        self._recorder.mark(Mark.BACKWARD)
+        if not self.backward_passes:
+            self._recorder.mark(Mark.BACKWARD)
 
     def _after_backward(self) -> None:
         self.backward_passes += self.model is not None
-        if self._recorder is None or self._tracker is None or self.backward_passes > 1:
+        if self._recorder is None or self._tracker is None or (self.backward_passes > 1 and not self.open):
             return
         self._tracker.end_backward()
-        self._recorder.mark(Mark.BACKWARD_END)
-        # Deaths are still noted; what the loop makes from here on is the loop's own business.
+        self.open = self.open or self.turns()
+        if not self.open:
+            self._recorder.mark(Mark.BACKWARD_END)
+            # Deaths are still noted; what the loop makes from here on is the loop's own business.
+            self._close()
+
+    def _close(self) -> None:
+        assert self._recorder is not None
         self._recorder.__exit__(None, None, None)
         self._placement.recording = False
         self._rest()
+
+    def pause(self) -> None:
+        """An optimizer steps: what it makes is its strategy's. Of use where `open`."""
+        if self.open and self._placement.recording:
+            self._close()
+
+    def resume(self) -> None:
+        """It has stepped, and another one's turn comes."""
+        assert self._recorder is not None
+        self._wake()
+        self._recorder.__enter__()
+        self._placement.recording = True
 
     # -- the end -------------------------------------------------------------------------------------
 
@@ -303,6 +334,8 @@ class StepRecorder:
         """The recorded micro step. InputError where there was no forward or no backward."""
         if self._recorder is None or self.backward_passes == 0:
             raise InputError("the script takes an optimizer step before any backward pass of a model in training mode")
+        if self.open:
+            self._recorder.mark(Mark.BACKWARD_END)
         raw = self._recorder.finish()
         for handle in self._gradients:
             handle.remove()

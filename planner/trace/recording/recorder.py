@@ -160,13 +160,27 @@ class Recorder(TorchDispatchMode):
             if tid >= 0:
                 self.raw.tensors[tid].category = CATEGORY_INDEX[category]
 
-    def gradient_ready(self, parameter: int, gradient: torch.Tensor) -> None:
-        """Notes that `gradient` is the finished gradient of a parameter in this pass."""
+    def gradient_again(self, parameter: int, gradient: torch.Tensor, before: int) -> int:
+        """`gradient` is a parameter's finished one in a later pass of the same iteration, where `before` was recorded
+        of an earlier pass: that one may have been let go since, and another stands. Gives the one that stands."""
+        tid = self._ids.get(gradient.untyped_storage()._cdata, -1)
+        if tid < 0 or tid == before:
+            return before
+        if before >= 0:
+            self.raw.tensors[before].category = _TEMPORARY
+            self.raw.tensors[before].parameter = -1
+        self.raw.tensors[tid].category = _GRADIENTS
+        self.raw.tensors[tid].parameter = parameter
+        return tid
+
+    def gradient_ready(self, parameter: int, gradient: torch.Tensor) -> int:
+        """Notes that `gradient` is the finished gradient of a parameter in this pass; its storage's number, or -1."""
         tid = self._ids.get(gradient.untyped_storage()._cdata)
         if tid is not None:
             self.raw.tensors[tid].category = _GRADIENTS
             self.raw.tensors[tid].parameter = parameter
         self._event(Kind.GRADIENT, parameter)
+        return -1 if tid is None else tid
 
     # -- recording ----------------------------------------------------------------------------------
 
