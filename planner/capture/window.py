@@ -80,7 +80,7 @@ from gpu_plan.planner.capture.watch.observe import (
     watch,
     watch_trainer,
 )
-from gpu_plan.planner.capture.watch.recording import StepRecorder, micro_batch_of, sequence_of
+from gpu_plan.planner.capture.watch.recording import StepRecorder
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
@@ -328,9 +328,9 @@ class Window:
             optimizers=optimizers,
             schedulers=tuple(dict.fromkeys(self._observed.schedulers)),
             micro_batch=samples,
-            rows=micro_batch_of(inputs),
+            rows=self._recorder.rows,
             lengths=self._lengths.sampled,
-            seq_len=sequence_of(inputs),
+            seq_len=self._recorder.seq_len,
             batch={
                 name: f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
                 for name, tensor in inputs.items()

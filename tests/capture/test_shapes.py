@@ -207,6 +207,43 @@ for start in range(0, 180, 20):
         facts={**_PLAIN, "seq_len": 20, "clipping": 0.5},
         parameters=50 * 16 + 4 * 32 * (16 + 32) + 8 * 32 + 32 * 50 + 50,
     ),
+    "looked_at_first": Shape(
+        text=_NET + """
+optimizer = torch.optim.Adam(model.parameters())
+print(f"before: {model(torch.ones(8).cuda())[0].item():.3f}")
+for _ in range(4):
+    loss = model(torch.ones(4, 8).cuda()).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+        facts=_PLAIN, parameters=_COUNT,
+    ),
+    "time_first": Shape(
+        text="""
+import torch
+from torch import nn
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.mix, self.head = nn.Embedding(9, 8), nn.MultiheadAttention(8, 2), nn.Linear(8, 9)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        return self.head(self.mix(x, x, x, need_weights=False)[0])
+
+model = Reader().cuda()
+optimizer = torch.optim.Adam(model.parameters())
+ids = torch.randint(0, 9, (20, 4)).cuda()
+for _ in range(4):
+    loss = nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+        facts={**_PLAIN, "seq_len": 20, "rows": 4}, parameters=9 * 8 + 4 * (8 * 8 + 8) + 8 * 9 + 9,
+    ),
     "adversarial": Shape(
         text=_NET + """
 other = nn.Linear(2, 1).cuda()

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 
 from gpu_plan.planner.capture.answers.host_values import HostValues
+from gpu_plan.planner.capture.answers.orders import Order
 from gpu_plan.planner.capture.answers.placement import Placement, settle
 from gpu_plan.planner.capture.watch.evaluations import Evaluations
 from gpu_plan.planner.capture.watch.names import other_name
@@ -84,6 +85,7 @@ class StepRecorder:
         """Whether optimizers take turns: asked when the first backward pass has ended."""
         self.open = False
         """Whether what follows the first backward pass is recorded too, until the last optimizer has stepped."""
+        self._order = Order()
         self._ready_at: dict[int, int] = {}
         """The recorded gradient of each parameter of the models, in an iteration of several backward passes."""
 
@@ -99,7 +101,7 @@ class StepRecorder:
             self._depth = 1
             try:
                 args, kwargs = self._before_forward(module, args, kwargs)
-                with self._around() if _trains(module) else contextlib.nullcontext():
+                with self._around() if _trains(module) else contextlib.nullcontext(), self._in_order(module):
                     out = self._run(module, lambda: call(module, *args, **kwargs), (args, kwargs))
             finally:
                 self._depth = 0
@@ -127,6 +129,13 @@ class StepRecorder:
         self._stack.enter_context(mock.patch.object(nn.Module, "__call__", watched_call))
         self._stack.enter_context(mock.patch.object(torch.autograd, "backward", noted_backward))
         self._rest()
+
+    def _in_order(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
+        """Around the recorded model's forward: its layers may say that time comes before samples."""
+        root = inner_model(module)
+        if root is not self.model or self.backward_passes:
+            return contextlib.nullcontext()
+        return self._order.watching(root, self._inputs, self._batch_size())
 
     def _rest(self) -> None:
         self._idle = HostValues(self._known, self._reads)
@@ -174,6 +183,8 @@ class StepRecorder:
             self.afterwards()
         if self._tentative and self.backward_passes == 0 and root.training and _trains(root):
             self._abandon(root)
+        if root is self.model and self._recorder is not None and not self.backward_passes and self._recorder.is_empty:
+            self._abandon(root)  # what it gave has been let go, printed or looked at: no pass back can come of it
         gone = self._recorder is not None and self.backward_passes and not self.open
         if gone and _trains(root) and self._gradients_gone():
             self._start_anew()
@@ -341,10 +352,25 @@ class StepRecorder:
             handle.remove()
         self._recorder = None
         self.done = True
+        if self._order.time_first:
+            self.samples = int(next(tensor for tensor in self._inputs.values() if tensor.dim() > 1).shape[1])
         batch = self.samples
         sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in self._inputs.items())
         sizes += tuple(("batch", tensor.untyped_storage().nbytes()) for tensor in self._beside)
         return Recording(micro_batch=batch, raw=raw, inputs=sizes, tokens=tokens_of(self._inputs), notes=())
+
+    @property
+    def rows(self) -> int:
+        """Of what the model was given; its second dimension where time comes first."""
+        return self.samples if self._order.time_first else micro_batch_of(self._inputs)
+
+    @property
+    def seq_len(self) -> int | None:
+        """Tokens of a sample, where the inputs are tokens; their first dimension where time comes first."""
+        found = sequence_of(self._inputs)
+        if found is None or not self._order.time_first:
+            return found
+        return int(next(tensor for tensor in self._inputs.values() if tensor.dim() > 1).shape[0])
 
     @property
     def inputs(self) -> dict[str, torch.Tensor]:

@@ -26,6 +26,8 @@ from gpu_plan.planner.trace.rules import Ruled
 _GRADIENTS = CATEGORY_INDEX[Category.GRADIENTS]
 _ACTIVATIONS = CATEGORY_INDEX[Category.ACTIVATIONS]
 _TEMPORARY = CATEGORY_INDEX[Category.TEMPORARY]
+_BROUGHT = frozenset(("_to_copy", "ones", "zeros", "full", "rand", "randn", "randint", "arange", "empty"))
+"""Operators that bring a batch to the device, or draw one there."""
 _COLLECTIVES = "c10d"
 """Namespace of operators that write what they are given, though their schemas do not say so."""
 
@@ -128,6 +130,8 @@ class Recorder(TorchDispatchMode):
         self._watch: dict[int, weakref.ref[Any]] = {}
         self._known: dict[int, int] = {}
         self._keep: list[Any] = []
+        self._bound = 0
+        """Storages that there were when a forward pass last ended."""
         self._in_place: dict[int, tuple[int, int]] = {}
         modules.attach(self._event)
 
@@ -149,8 +153,18 @@ class Recorder(TorchDispatchMode):
         """Whether its storage is one of those, or was made in the step."""
         return tensor.untyped_storage()._cdata in self._known
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether something was recorded, and nothing of it stands any more but what was brought or drawn since a
+        forward pass ended: the next batch."""
+        bound = self._bound
+        left = [tid for tid in self._watch if tid < bound or self.raw.tensors[tid].operator not in _BROUGHT]
+        return bound > 0 and not left
+
     def mark(self, mark: Mark) -> None:
         """Notes a point of the loop."""
+        if mark == Mark.OUTPUTS_BOUND:
+            self._bound = len(self.raw.tensors)
         self._event(Kind.MARK, mark)
 
     def categorise(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
