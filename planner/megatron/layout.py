@@ -29,6 +29,8 @@ class Layout:
     attention: Attention = "fused"
     local: bool = False
     """Whether layers are Megatron-core's own (`--transformer-impl local`)."""
+    fused: bool = True
+    """Whether the local layers' softmax is Megatron-core's kernel (no `--no-masked-softmax-fusion`)."""
     fused_gradients: bool = True
     """Whether a weight's gradient is added to its buffer by the product itself
     (no `--no-gradient-accumulation-fusion`)."""

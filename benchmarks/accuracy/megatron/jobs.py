@@ -62,7 +62,8 @@ def stream(job: Job, rank: int) -> tuple[RankStream, StepTrace]:
             tied=job.model.tied,
             fused_gradients=layout.fused_gradients,
             grouped=job.model.experts is not None and layout.grouped,
-            transformer_engine=not layout.local,
+            # moe_utils.py: RouterGatingLinearFunction computes by Transformer Engine whatever the layers are.
+            transformer_engine=not layout.local or job.model.experts is not None,
             workspace_bytes=job.workspace_bytes,
         )
     )

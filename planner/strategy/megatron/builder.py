@@ -5,14 +5,20 @@ received and lives until its backward; what was sent on is emptied at once (deal
 Megatron-LM sets deallocate_pipeline_outputs); what is sent back lives until the next backward returns.
 """
 
+from functools import cached_property
+
 from gpu_plan.planner.megatron.part import GATHERED
-from gpu_plan.planner.memory.stream import Point, point
+from gpu_plan.planner.memory.stream import Handle, Point, point
 from gpu_plan.planner.pipeline.places import RECEIVED, SENT_BACK
 from gpu_plan.planner.pipeline.schedules import Kind
 from gpu_plan.planner.strategy.pipeline.builder import PipelineBuilder, _Played
 from gpu_plan.planner.trace.events import Category
 
 _LABELS = {RECEIVED: "received activations", SENT_BACK: "received gradients"}
+
+
+def _is_forward(one: _Played) -> bool:
+    return one.action.kind is Kind.FORWARD
 
 
 class MegatronBuilder(PipelineBuilder):
@@ -29,25 +35,85 @@ class MegatronBuilder(PipelineBuilder):
                 if name in _LABELS or name == GATHERED:
                     continue
                 ends = over if name in ("input_ids", "position_ids") else point(one.segment, 2 * span.forward[1] + 1)
-                if name in ("labels", "loss_mask"):
-                    ends = over
+                if name == "loss_mask":
+                    ends = point(self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, False], 0)
                 self.free(ends, self._alloc(start, fixed, per, Category.INPUTS, name, ""))
 
     def _place_received(self) -> None:
-        for one in self._played:
-            forward = one.action.kind is Kind.FORWARD
+        for place, one in enumerate(self._played):
+            forward = _is_forward(one)
             name = RECEIVED if forward else SENT_BACK
-            start = point(one.segment, -1)
+            start = self._asked_for(place)
             for own, per, fixed in self._inputs_of(one.action.stage):
                 if own != name:
                     continue
                 handle = self._alloc(start, fixed, per, Category.COMMUNICATION, _LABELS[name], "")
-                ends = self._backward_end(one) if forward else self._after(one)
-                self.free(ends, handle)
+                gone = self._input_gone(place) if forward else self._gradient_gone(one)
+                self._end(gone, handle)
         first = self._played[0].segment
-        for own, per, fixed in self.trace.inputs:
-            if own == GATHERED:
-                self._alloc(point(first, -2), fixed, per, Category.COMMUNICATION, "gathered input of the head", "")
+        # One for all of a rank's stages, as large as the largest use.
+        kept = [(per, fixed) for own, per, fixed in self.trace.inputs if own == GATHERED]
+        if kept:
+            per, fixed = max(kept)
+            self._alloc(point(first, -2), fixed, per, Category.COMMUNICATION, "buffer that stays", "")
+
+    @property
+    def _interleaved(self) -> bool:
+        return len(self.rank.spans) > 1
+
+    @cached_property
+    def _first_forwards(self) -> int:
+        """Forwards of a step that come before its first backward, without the one beside that."""
+        kinds = [_is_forward(one) for one in self._played[: len(self.rank.order)]]
+        first = kinds.index(False)
+        return first if first == sum(kinds) else first - 1
+
+    def _of_step(self, place: int) -> int:
+        """Where the step begins that the action at that place belongs to."""
+        return place - place % len(self.rank.order)
+
+    def _following(self, place: int, *, forward: bool) -> _Played | None:
+        """The next action of that kind in the step."""
+        end = self._of_step(place) + len(self.rank.order)
+        return next((p for p in self._played[place + 1 : end] if _is_forward(p) is forward), None)
+
+    def _asked_for(self, place: int) -> Point:
+        """When the tensor is made into which the action at that place receives.
+
+        Before the action; with virtual stages, whose sends and receives go beside what is computed, as soon as the last
+        action of its kind is over, the first gradient's when all forwards ahead are
+        (forward_backward_pipelining_with_interleaving: pp_post_forward, pp_post_backward).
+        """
+        one, start = self._played[place], self._of_step(place)
+        if self._interleaved:
+            own = self._played[start:place]
+            like = next((p for p in reversed(own) if _is_forward(p) is _is_forward(one)), None)
+            if not _is_forward(one) and all(map(_is_forward, own)):
+                like = own[self._first_forwards - 1] if self._first_forwards else None
+            if like is not None:
+                return point(like.segment, self._over(like))
+        return point(one.segment, -1)
+
+    def _over(self, one: _Played) -> int:
+        """The key behind an action's last event."""
+        span = self.rank.span_of(one.action.stage)
+        return 2 * (span.forward if _is_forward(one) else span.backward)[1] + 2
+
+    def _gradient_gone(self, one: _Played) -> Point:
+        """When what a backward was given goes."""
+        return self._backward_end(one) if self._interleaved else self._after(one)
+
+    def _output_gone(self, place: int) -> Point:
+        """When the output is emptied of the forward at that place: when it is sent; with virtual stages, past the
+        forwards that come first, before the next forward, or where none follows after the backward beside it."""
+        one = self._played[place]
+        sent = point(one.segment, 2 * self.rank.span_of(one.action.stage).forward[1] + 1)
+        if not self._interleaved or place - self._of_step(place) < self._first_forwards:
+            return sent
+        if (following := self._following(place, forward=True)) is not None:
+            return point(following.segment, 0)
+        beside = self._following(place, forward=False)
+        return sent if beside is None else point(beside.segment, self._over(beside))
 
     def _after(self, one: _Played) -> Point:
         """When the loop's variable takes the next gradient that is received: before the next backward, else at its
@@ -56,6 +122,43 @@ class MegatronBuilder(PipelineBuilder):
         if later and later[0].in_pass.iteration == one.in_pass.iteration:
             return point(later[0].segment, 0)
         return point(one.segment, 2 * self.trace.num_events + 3)
+
+    def _end(self, at: Point | None, handle: Handle) -> None:
+        """Frees it then; where it outlives what is laid out, never."""
+        if at is not None:
+            self.free(at, handle)
+
+    def _input_gone(self, place: int) -> Point | None:
+        """When what the forward at that place was given goes; None: not within the steps that are laid out.
+
+        The stage names it until it is given the next (transformer_block.py: set_input_tensor); and without virtual
+        stages its graph lives on in the schedule's `output_tensor`, which is the next forward's when that is over, or
+        taken from a list before the next backward (schedules.py: forward_backward_pipelining_without_interleaving).
+        """
+        one = self._played[place]
+        after = self._played[place + 1 :]
+        named = next((p for p in after if _is_forward(p) and p.action.stage == one.action.stage), None)
+        if named is None:
+            return None
+        back = self._places[self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, False]]
+        return max(point(named.segment, 0), self._graph_gone(back))
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        """Places of actions by their segments."""
+        return {one.segment: place for place, one in enumerate(self._played)}
+
+    def _graph_gone(self, place: int) -> Point:
+        """When the graph goes of which the backward pass is the one at that place."""
+        one = self._played[place]
+        if self._interleaved:
+            return self._backward_end(one)
+        after = self._played[place + 1] if place + 1 < len(self._played) else None
+        if after is None or after.in_pass.iteration != one.in_pass.iteration:
+            return point(one.segment, 2 * self.trace.num_events + 4)
+        if not _is_forward(after):
+            return point(after.segment, 0)
+        return point(after.segment, 2 * self.rank.span_of(after.action.stage).forward[1] + 1)
 
     def _backward_end(self, one: _Played) -> Point:
         span = self.rank.span_of(one.action.stage)
@@ -74,17 +177,17 @@ class MegatronBuilder(PipelineBuilder):
         if one.action.kind is Kind.FORWARD:
             return
         left = self._left[one.action.stage]
-        span = self.rank.span_of(one.action.stage)
         forward = self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, True]
         later = [p for p in played[number + 1 :] if p.action.kind is not Kind.FORWARD]
         back_gone = over
         if later:
             back_gone = point(later[0].segment, 2 * self.rank.span_of(later[0].action.stage).backward[1] + 2)
-        for tensors, at in (
-            (left.losses, over),
-            (left.outputs, point(forward, 2 * span.forward[1] + 1)),
-            (left.sent_back, back_gone),
-        ):
+        given = self._places[forward]
+        # What is sent back is the gradient that the input itself names.
+        named = self._input_gone(given)
+        kept = [(left.losses, over), (left.outputs, self._output_gone(given))]
+        kept += [] if named is None else [(left.sent_back, max(named, back_gone))]
+        for tensors, at in kept:
             for tensor in tensors:
                 self.free_traced(at, one.in_pass, tensor)
 

@@ -1,8 +1,8 @@
-"""Attention between a rank's heads: Transformer Engine's backends and Megatron-core's own.
+"""Attention between a rank's heads: Transformer Engine's backends.
 
 transformer_engine/pytorch/attention/dot_product_attention of release 2.11 (backends.py: FusedAttnFunc,
-FlashAttention, UnfusedDotProductAttention; softmax.py: FusedScaleMaskSoftmax) and
-megatron/core/transformer/dot_product_attention.py. Tensors are [sequence, batch, heads, head size].
+FlashAttention, UnfusedDotProductAttention; softmax.py: FusedScaleMaskSoftmax). Tensors are [sequence, batch,
+heads, head size].
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.trace.megatron.functions import ScaledSoftmax
 
 
 class _Fused(torch.autograd.Function):
@@ -139,24 +140,6 @@ def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, *, 
     return found
 
 
-class _ScaledSoftmax(torch.autograd.Function):
-    """softmax.py: ScaledMaskedSoftmax: the result is kept, and its gradient takes the place of what comes in."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        out = torch.empty_like(x)
-        torch.ops.aten.exp.out(x, out=out)
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
-        (out,) = ctx.saved_tensors
-        grad = grads[0].contiguous()
-        torch.ops.aten.mul.out(grad, out, out=grad)
-        return grad
-
-
 class Attention(nn.Module):
     """Core attention of one rank's heads."""
 
@@ -177,7 +160,7 @@ class Attention(nn.Module):
                 q, k, v = (x.transpose(0, 1).contiguous().transpose(0, 1) for x in (q, k, v))
             found: torch.Tensor = _Fused.apply(q, k, v, self._scale, self._kind == "flash")
             return found
-        if not all(x.is_contiguous() for x in (q, k, v)) and not _interleaved(q, k, v) and self._kind == "unfused":
+        if not all(x.is_contiguous() for x in (q, k, v)) and not _interleaved(q, k, v):
             q, k, v = (x.contiguous() for x in (q, k, v))
         return self._unfused(q, k, v)
 
@@ -191,7 +174,7 @@ class Attention(nn.Module):
         scores = torch.baddbmm(
             scores, q.transpose(0, 1), k.transpose(0, 1).transpose(1, 2), beta=0.0, alpha=self._scale
         )
-        probabilities = _ScaledSoftmax.apply(scores.view(batch, heads, rows, -1))
+        probabilities = ScaledSoftmax.apply(scores.view(batch, heads, rows, -1))
         del scores
         probabilities = self.dropout(probabilities)
         v = v.reshape(v.shape[0], batch * heads, -1)

@@ -119,3 +119,22 @@ class SplitLast(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
         return torch.cat(grads, dim=-1), None
+
+
+class ScaledSoftmax(torch.autograd.Function):
+    """Transformer Engine's and Megatron-core's ScaledMaskedSoftmax (softmax.py, fused_softmax.py): the result is kept,
+    and its gradient takes the place of what comes in."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        torch.ops.aten.exp.out(x, out=out)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        (out,) = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        torch.ops.aten.mul.out(grad, out, out=grad)
+        return grad

@@ -11,6 +11,7 @@ from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.attention import Attention
 from gpu_plan.planner.trace.megatron.functions import AddDropped, Gelu, Rotary, SplitLast, SwiGlu
 from gpu_plan.planner.trace.megatron.linear import Linear, Norm, NormLinear, Shared
+from gpu_plan.planner.trace.megatron.local import local_norm
 
 
 def shared_of(layout: Layout) -> Shared:
@@ -86,18 +87,18 @@ class Mlp(nn.Module):
 class Layer(nn.Module):
     """transformer_layer.py: TransformerLayer, attention and MLP each with its residual.
 
-    Where a product does not take the norm in, it stands before it: of latent attention and of experts
-    (gpt_layer_specs.py: get_gpt_layer_with_transformer_engine_submodules).
+    Where a product does not take the norm in, it stands before it: of latent attention, of experts, and of the local
+    layers (gpt_layer_specs.py: get_gpt_layer_with_transformer_engine_submodules, get_gpt_layer_local_submodules).
     """
 
     def __init__(
         self, model: Architecture, layout: Layout, attention: nn.Module, mlp: nn.Module, *, has_experts: bool
     ) -> None:
         super().__init__()
-        bias = model.norm == "layer"
-        self.input_layernorm = None if model.latent is None else Norm(model.hidden, bias=bias)
+        apart = layout.local or model.latent is not None
+        self.input_layernorm = _norm(model, layout) if apart else None
         self.self_attention = attention
-        self.pre_mlp_layernorm = Norm(model.hidden, bias=bias) if has_experts else None
+        self.pre_mlp_layernorm = _norm(model, layout) if layout.local or has_experts else None
         self.mlp = mlp
         self._dropout = layout.hidden_dropout
 
@@ -112,6 +113,10 @@ class Layer(nn.Module):
         del normed
         found: torch.Tensor = AddDropped.apply(narrow, _bias(self.mlp, "linear_fc2"), x, self._dropout)
         return found
+
+
+def _norm(model: Architecture, layout: Layout) -> nn.Module:
+    return local_norm(model) if layout.local else Norm(model.hidden, bias=model.norm == "layer")
 
 
 def _bias(module: nn.Module, name: str) -> Any:

@@ -5,7 +5,6 @@ tensor_parallel/cross_entropy.py: _VocabParallelCrossEntropy, fusions/fused_cros
 untyped contexts, hence Any.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.group import all_sum, gather_into, scatter_sum
 from gpu_plan.planner.trace.megatron.layers import shared_of
 from gpu_plan.planner.trace.megatron.linear import Shared, dummy_of, input_gradient, product, weight_gradient
+from gpu_plan.planner.trace.megatron.local import part_of
 
 
 class _Head(torch.autograd.Function):
@@ -44,9 +44,7 @@ class _Head(torch.autograd.Function):
 
 
 def _whole(buffer: torch.Tensor, x: torch.Tensor, ranks: int) -> torch.Tensor:
-    """Tokens of all ranks, in the beginning of the buffer."""
-    shape = (x.shape[0] * ranks, *x.shape[1:])
-    return gather_into(buffer.view(-1)[: math.prod(shape)].view(shape), x, ranks)
+    return gather_into(part_of(buffer, x.shape[0] * ranks, *x.shape[1:]), x, ranks)
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -143,7 +141,9 @@ class Head(nn.Module):
         self._shared = shared_of(layout)
 
     def forward(self, x: torch.Tensor, gathered: torch.Tensor | None) -> torch.Tensor:
-        out: torch.Tensor = _Head.apply(x, self.weight, dummy_of(self, self.weight), gathered, self._shared)
+        out: torch.Tensor = _Head.apply(
+            x, self.weight, dummy_of(self, self.weight), gathered if self._shared.gathers else None, self._shared
+        )
         return out
 
 

@@ -19,8 +19,9 @@ from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.megatron.experts.layer import ExpertLayer
 from gpu_plan.planner.trace.megatron.group import all_sum, begin_groups, scatter_sum
 from gpu_plan.planner.trace.megatron.latent import LatentSelfAttention
-from gpu_plan.planner.trace.megatron.layers import Layer, Mlp, SelfAttention
+from gpu_plan.planner.trace.megatron.layers import Layer, Mlp, SelfAttention, shared_of
 from gpu_plan.planner.trace.megatron.linear import Norm, give_dummies
+from gpu_plan.planner.trace.megatron.local import Gathers, LocalAttention, LocalMlp, local_norm
 from gpu_plan.planner.trace.megatron.loss import Head, loss_of
 from gpu_plan.planner.trace.parallel.stages import stage_backward
 
@@ -163,7 +164,8 @@ class _Block(nn.Module):
     def __init__(self, model: Architecture, layout: Layout, cut: StageCut) -> None:
         super().__init__()
         self.layers = nn.ModuleList(_layer(model, layout, number) for number in range(cut.first, cut.end))
-        self.final_layernorm = Norm(model.hidden, bias=model.norm == "layer") if cut.is_last else None
+        norm = local_norm(model) if layout.local else Norm(model.hidden, bias=model.norm == "layer")
+        self.final_layernorm = norm if cut.is_last else None
         self._layout = layout
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -187,9 +189,15 @@ def _through(layers: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def _layer(model: Architecture, layout: Layout, number: int) -> Layer:
-    attention = SelfAttention(model, layout) if model.latent is None else LatentSelfAttention(model, layout)
     has_experts = model.experts is not None and model.experts.has(number)
-    mlp = ExpertLayer(model, layout) if has_experts else Mlp(model, layout, model.intermediate)
+    if layout.local:
+        shared = shared_of(layout)
+        attention: nn.Module = LocalAttention(model, layout, shared)
+        dense: nn.Module = LocalMlp(model, shared, model.intermediate // layout.tensor)
+    else:
+        attention = SelfAttention(model, layout) if model.latent is None else LatentSelfAttention(model, layout)
+        dense = Mlp(model, layout, model.intermediate)
+    mlp = ExpertLayer(model, layout) if has_experts else dense
     return Layer(model, layout, attention, mlp, has_experts=has_experts)
 
 
@@ -211,8 +219,8 @@ class Stage(nn.Module):
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         first = self.embedding
         for module in self.modules():
-            if isinstance(module, ExpertLayer):
-                module.dispatcher.gathered = batch.get(GATHERED)
+            if isinstance(module, Gathers):
+                module.gathered = batch.get(GATHERED)
         x = batch[RECEIVED] if first is None else first(batch["input_ids"], batch["position_ids"])
         x = self.decoder(x)
         if self.output_layer is None:
@@ -246,20 +254,27 @@ def stage_batch(part: Part, micro_batch: int, seq_len: int) -> TrainingBatch:
     else:
         tensors[SENT_BACK] = torch.empty(hidden, dtype=torch.bfloat16, device="meta")
     if (gathered := _gathered(part, length)) > 0:
-        tensors[GATHERED] = torch.empty(gathered, micro_batch, model.hidden, dtype=torch.bfloat16, device="meta")
+        tensors[GATHERED] = torch.empty(gathered, micro_batch, dtype=torch.bfloat16, device="meta")
     if layout.attention_mask and (part.cut.is_first or part.cut.is_last):
         tensors["attention_mask"] = torch.empty(micro_batch, 1, length, length, dtype=torch.bool, device="meta")
     return TrainingBatch(tensors=tensors, values={}, loss="cross entropy over the padded vocabulary")
 
 
 def _gathered(part: Part, length: int) -> int:
-    """Tokens of a sample in the buffer in which other ranks' are gathered, for the head or for experts."""
+    """Elements of a sample in the buffer that stays: other ranks' tokens, for the head, local layers or experts, and
+    scores of attention."""
     layout, model = part.layout, part.model
     shared = layout.tensor if layout.sequence else 1
     ranks = layout.expert * layout.expert_tensor
     experts = model.experts is not None and any(map(model.experts.has, range(part.cut.first, part.cut.end)))
-    gathers = experts and layout.dispatcher == "allgather" and ranks > 1
-    return max(length if part.cut.is_last and shared > 1 else 0, length // shared * ranks if gathers else 0)
+    uses = [0]
+    if shared > 1 and (part.cut.is_last or layout.local):
+        uses.append(length * model.hidden)
+    if experts and layout.dispatcher == "allgather" and ranks > 1:
+        uses.append(length // shared * ranks * model.hidden)
+    if layout.local:
+        uses.append(model.heads // layout.tensor * length * length)
+    return max(uses)
 
 
 def run_part(

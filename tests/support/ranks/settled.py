@@ -20,9 +20,9 @@ _PATIENCE = 900.0
 
 
 @contextlib.contextmanager
-def settled_collectives() -> Iterator[None]:
-    """Replaces FSDP's and DeepSpeed's collectives by ones that wait for gloo's threads."""
-    originals = {name: getattr(dist, name) for name in (*_NAMES, *_DEEPSPEED_NAMES)}
+def settled_collectives(*more: str) -> Iterator[None]:
+    """Replaces FSDP's and DeepSpeed's collectives, and those named, by ones that wait for gloo's threads."""
+    originals = {name: getattr(dist, name) for name in (*_NAMES, *_DEEPSPEED_NAMES, *more)}
     for name, original in originals.items():
         setattr(dist, name, _settled(original, at_once=name in _DEEPSPEED_NAMES))
     try:

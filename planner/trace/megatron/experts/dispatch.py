@@ -67,7 +67,8 @@ class AllToAll:
         experts, layout = self._experts, self._layout
         most = capacity_of(experts, layout, x.shape[0])
         count = x.shape[0] * experts.chosen if most is None else most * experts.count
-        rows, picked, order = permuted(x, weights, chosen, count, fused=layout.permute_fusion)
+        padded = most is not None
+        rows, picked, order = permuted(x, weights, chosen, count, fused=layout.permute_fusion, padded=padded)
         self._held = (order, chosen, weights)
         if layout.expert == 1:
             return rows, picked
@@ -79,13 +80,13 @@ class AllToAll:
         if ranks > 1:
             x, weights = _Gathered.apply(x, ranks, None), _Gathered.apply(weights, ranks, None)
         if self._local > 1:
-            x, weights = sorted_chunks(x, weights, fused=self._layout.permute_fusion)
+            x, weights = sorted_chunks(x, weights, **self._how)
         return x, weights
 
     def leave(self, x: torch.Tensor) -> torch.Tensor:
         """`combine_preprocess`."""
         if self._local > 1:
-            x, _ = sorted_chunks(x, None, fused=self._layout.permute_fusion)
+            x, _ = sorted_chunks(x, None, **self._how)
         if self._layout.expert_tensor > 1:
             wide = x.to(self._held[2].dtype)
             x = _Scattered.apply(wide, self._layout.expert_tensor).to(x.dtype)
@@ -98,6 +99,10 @@ class AllToAll:
         found = unpermuted(x, self._held[0], shape, fused=self._layout.permute_fusion)
         self._held = ()
         return found
+
+    @property
+    def _how(self) -> dict[str, bool]:
+        return {"fused": self._layout.permute_fusion, "padded": self._layout.capacity is not None}
 
     @property
     def _local(self) -> int:

@@ -13,6 +13,7 @@ from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.functions import WeightedSwiGlu
 from gpu_plan.planner.trace.megatron.linear import Linear, Shared, dummy_of
+from gpu_plan.planner.trace.megatron.local import LocalMlp
 from gpu_plan.planner.trace.parallel.tensor import OWN_EXPERTS
 
 
@@ -140,6 +141,15 @@ class _Expert(nn.Module):
         return out
 
 
+def _expert(model: Architecture, layout: Layout) -> nn.Module:
+    if not layout.local:
+        return _Expert(model, layout)
+    assert model.experts is not None
+    local = LocalMlp(model, Shared(1, False, layout.fused_gradients), model.experts.width // layout.expert_tensor)
+    mark_experts(local, own=are_apart(layout))
+    return local
+
+
 class SequentialExperts(nn.Module):
     """SequentialMLP."""
 
@@ -147,7 +157,7 @@ class SequentialExperts(nn.Module):
         super().__init__()
         assert model.experts is not None
         count = model.experts.count // layout.expert
-        self.local_experts = nn.ModuleList(_Expert(model, layout) for _ in range(count))
+        self.local_experts = nn.ModuleList(_expert(model, layout) for _ in range(count))
 
     def forward(self, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         count = len(self.local_experts)

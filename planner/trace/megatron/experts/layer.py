@@ -8,10 +8,11 @@ from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.experts.dispatch import dispatcher_of
 from gpu_plan.planner.trace.megatron.experts.grouped import GroupedExperts, SequentialExperts
 from gpu_plan.planner.trace.megatron.experts.router import Router
-from gpu_plan.planner.trace.megatron.layers import Mlp
+from gpu_plan.planner.trace.megatron.layers import Mlp, shared_of
+from gpu_plan.planner.trace.megatron.local import Gathers, LocalMlp
 
 
-class ExpertLayer(nn.Module):
+class ExpertLayer(Gathers):
     """Takes what the norm before it puts out, [tokens, samples, hidden]."""
 
     def __init__(self, model: Architecture, layout: Layout) -> None:
@@ -21,11 +22,16 @@ class ExpertLayer(nn.Module):
         self.router = Router(model, layout)
         self.dispatcher = dispatcher_of(model.experts, layout)
         self.experts: nn.Module = (GroupedExperts if layout.grouped else SequentialExperts)(model, layout)
-        self.shared_experts = Mlp(model, layout, shared, norm=False) if shared else None
+        self.shared_experts: nn.Module | None = None
+        if shared and layout.local:
+            self.shared_experts = LocalMlp(model, shared_of(layout), shared // layout.tensor)
+        elif shared:
+            self.shared_experts = Mlp(model, layout, shared, norm=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         beside = None if self.shared_experts is None else self.shared_experts(x)
         weights, chosen = self.router(x)
+        self.dispatcher.gathered = self.gathered
         rows, picked = self.dispatcher.send(x.view(-1, x.shape[-1]), weights, chosen)
         came, picked = self.dispatcher.arrive(rows, picked)
         out = self.dispatcher.leave(self.experts(came, picked))

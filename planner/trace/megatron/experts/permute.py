@@ -76,16 +76,31 @@ class _Sorted(torch.autograd.Function):
 
 
 def permuted(
-    x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor, count: int, *, fused: bool
+    x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor, count: int, *, fused: bool, padded: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Rows [count, hidden] by expert, their weights [count], and what brings them back."""
+    """Rows [count, hidden] by expert, their weights [count], and what brings them back; `padded`: equally many of each
+    expert."""
     if fused:
         found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _Permuted.apply(x, weights, chosen, count)
         return found
+    if padded:
+        return _padded(x, weights, chosen, count)
     by_expert = chosen.bool().T.contiguous()
     order = by_expert.reshape(-1).argsort(descending=True, stable=True)[:count]
     rows = order % x.shape[0]
     picked = weights.T.contiguous().reshape(-1)[order]
+    return x.index_select(0, rows), picked, rows
+
+
+def _padded(
+    x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor, count: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    tokens, experts = chosen.shape
+    by_expert = chosen.to(dtype=torch.int8).T.contiguous()
+    rows = by_expert.argsort(dim=-1, descending=True, stable=True)[:, : count // experts].contiguous().view(-1)
+    flat = weights.T.contiguous().view(-1)
+    places = torch.arange(experts, device=x.device).unsqueeze(-1) * tokens + rows.view(experts, -1)
+    picked = flat.index_select(0, places.view(-1))
     return x.index_select(0, rows), picked, rows
 
 
@@ -109,8 +124,13 @@ def unpermuted(x: torch.Tensor, rows: torch.Tensor, shape: torch.Size, *, fused:
     return out.to(dtype=x.dtype)
 
 
-def sorted_chunks(x: torch.Tensor, weights: torch.Tensor | None, *, fused: bool) -> tuple[torch.Tensor, Any]:
-    """Rows of several ranks, of each by expert, by expert; or the other way."""
+def sorted_chunks(
+    x: torch.Tensor, weights: torch.Tensor | None, *, fused: bool, padded: bool
+) -> tuple[torch.Tensor, Any]:
+    """Rows of several ranks, of each by expert, by expert; or the other way. `padded`: equally many of each."""
+    if padded:
+        halves = x.view(2, -1, *x.shape[1:]).transpose(0, 1).contiguous().flatten(end_dim=1)
+        return halves, None if weights is None else weights.view(2, -1).transpose(0, 1).contiguous().flatten()
     if fused:
         found = _Sorted.apply(x, weights)
         return (found, None) if weights is None else found

@@ -1,0 +1,67 @@
+"""One job of Megatron-core that several processes run for real and that the planner replays."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gpu_plan.planner.megatron.architecture import Architecture, Experts
+from gpu_plan.planner.megatron.layout import Layout
+
+ITERATIONS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MegatronCase:
+    """What one launch runs."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    virtual: int = 1
+    expert: int = 1
+    experts: int = 0
+    layers: int = 4
+    micro_batches: int = 4
+    micro_batch: int = 2
+    seq_len: int = 32
+    differs: float = 0.0
+    """How far peaks may lie apart, where the cause is known: see `benchmarks/results/megatron_ranks.md`."""
+
+    @property
+    def world(self) -> int:
+        return max(self.tensor, self.expert) * self.pipeline
+
+    @property
+    def model(self) -> Architecture:
+        experts = Experts(count=self.experts, chosen=2, width=96) if self.experts else None
+        return Architecture(
+            layers=self.layers, hidden=64, intermediate=192, heads=4, groups=4, head_dim=16, vocabulary=256,
+            gated=False, norm="layer", positions=self.seq_len, rotary=False, experts=experts,
+        )  # fmt: skip
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(
+            tensor=self.tensor, pipeline=self.pipeline, virtual=self.virtual, expert=self.expert, local=True,
+            expert_tensor=1, attention="local", fused_gradients=False, fused=False, permute_fusion=False,
+            grouped=False, capacity=1.0 if self.experts else None,
+        )  # fmt: skip
+
+    def label(self) -> str:
+        """Short text that names the case."""
+        experts = f", {self.experts} experts" if self.experts else ""
+        return (self.layout.words or "one rank") + experts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a file."""
+        return asdict(self)
+
+
+CASES = (
+    MegatronCase(),
+    MegatronCase(pipeline=2),
+    MegatronCase(tensor=2),
+    MegatronCase(pipeline=2, virtual=2, differs=0.035),
+    MegatronCase(expert=2, experts=4, differs=0.01),
+    MegatronCase(pipeline=4, micro_batches=8),
+    MegatronCase(pipeline=4, virtual=2, layers=8, micro_batches=8, differs=0.035),
+    MegatronCase(tensor=2, pipeline=2, differs=0.003),
+)
