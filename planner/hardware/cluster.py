@@ -112,6 +112,13 @@ class Cluster:
         return ASSUMED_HOST_LINK, "assumed", "PCIe 4.0 x16 (assumed)"
 
     @property
+    def joined_gpus(self) -> int:
+        """Devices that one switch joins: a node's, or those of several nodes of a rack (NVL72)."""
+        link = self.gpu.link
+        span = 0 if link is None or link.span is None else link.span // self.gpus_per_node
+        return self.gpus_per_node * max(1, span)
+
+    @property
     def inter_node_bytes_per_s(self) -> float:
         """One direction, per device, between nodes."""
         if self.gpu.network_bytes_per_s is not None:

@@ -33,6 +33,7 @@ class Group:
 
     ranks: int
     nodes: int
+    """Groups of devices that a switch of their own joins, one node each but in a rack."""
     per_node: int
 
 
@@ -87,12 +88,14 @@ def wire_factor(kind: CollectiveKind, ranks: int) -> float:
 
 
 def group_of(collective: Collective, cluster: Cluster) -> Group:
-    """Where the ranks of a collective lie: nodes filled one after the other, or one rank in each."""
+    """Where the ranks of a collective lie: nodes filled one after the other, or one rank in each. Nodes that one switch
+    joins count as one."""
     ranks = min(collective.ranks or cluster.world_size, cluster.world_size)
     if collective.across_nodes:
-        nodes = min(ranks, cluster.nodes)
+        joined = cluster.joined_gpus // cluster.gpus_per_node
+        nodes = ceil_div(min(ranks, cluster.nodes), joined)
         return Group(ranks=ranks, nodes=nodes, per_node=ceil_div(ranks, nodes))
-    per_node = max(1, min(ranks, cluster.gpus_per_node // collective.stride))
+    per_node = max(1, min(ranks, cluster.joined_gpus // collective.stride))
     return Group(ranks=ranks, nodes=ceil_div(ranks, per_node), per_node=per_node)
 
 

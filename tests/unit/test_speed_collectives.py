@@ -1,5 +1,6 @@
 """Collectives: volumes by hand, measured curves as published, and what can never happen."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -167,3 +168,20 @@ def test_a_collective_of_a_trace_is_as_large_as_what_all_ranks_hold_of_it() -> N
         "all_gather": (120, 2, 4, "forward"),
         "all_to_all": (120, 1, 8, "backward"),
     }
+
+
+def test_nodes_of_a_rack_are_joined_by_its_switch() -> None:
+    """GTC 2025, S72583: 680 GB/s over 32 of an NVL72, 370 over 32 of four DGX H100 without in-network reduction."""
+    one = Collective(kind="all_reduce", bytes=2**34, phase="backward", per="step", overlap=True)
+
+    def bus(spec: str) -> list[float]:
+        ranks = cluster(spec).world_size
+        return [2 * (ranks - 1) / ranks * one.bytes / s / 1e9 for s in call_seconds(one, cluster(spec)).bounds]
+
+    for spec, published in (("8x4xGB200", 680), ("4x8xH100", 370), ("4x8xA100-80GB", 192)):
+        slow, _, fast = bus(spec)
+        assert slow < published <= fast * 1.001
+    assert bus("18x4xGB200")[1] > 2 * bus("36x4xGB200")[1], "two racks meet in the network"
+    replicas = replace(one, ranks=18, across_nodes=True)
+    assert group_of(replicas, cluster("18x4xGB200")).nodes == 1
+    assert group_of(replicas, cluster("18x8xH100")).nodes == 18
