@@ -1,6 +1,6 @@
 """The part of the main job that searches: imported only when no kept plan answers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +75,9 @@ def plan_from_scratch(
     if wishes.tokens is not None:
         answered = replace(answered, whole_job=_whole_job(answered, wishes.tokens, cluster, _saved(found, job.task)))
         answered = replace(answered, warnings=(*answered.warnings, *_beyond(answered.whole_job, wishes)))
+    elif "eval.every" in _settings(answered):
+        told = "eval.every counts in the hours of a whole job: --tokens or --epochs says how long it is"
+        answered = replace(answered, warnings=(*answered.warnings, told))
     drawn = request.plot or (request.timeline and job.replayed and not cluster.gpu.is_cpu)
     return Answer(
         document=answered,
@@ -137,9 +140,27 @@ def _whole_job(answered: PlanDocument, tokens: int, cluster: Cluster, saved: Sav
         interruptions=beside.failures,
         checkpoint_every_seconds=beside.checkpoint_every_seconds,
         overhead_hours=beside.hours,
+        evaluation_hours=_evaluation_hours(answered, hours),
         weights_bytes=None if saved is None else saved.weights_bytes,
         checkpoint_bytes=None if saved is None else saved.checkpoint_bytes,
     )
+
+
+def _settings(document: PlanDocument) -> dict[str, str]:
+    found = document.workload.get("settings")
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, Mapping) else {}
+
+
+def _evaluation_hours(answered: PlanDocument, hours: float) -> float | None:
+    """Hours of evaluations between the steps of so many hours; each takes what its samples take in a step's forward."""
+    given = _settings(answered)
+    plan = answered.best
+    if plan is None or plan.speed is None or not {"eval.every", "eval.samples"} <= given.keys():
+        return None
+    speed = plan.speed
+    samples = speed.samples_per_second * speed.step_seconds
+    evaluation = speed.parts["forward"] * int(given["eval.samples"]) / samples
+    return hours * evaluation / (speed.step_seconds * int(given["eval.every"]))
 
 
 def _beyond(job: JobFigures | None, wishes: Wishes) -> Iterator[str]:

@@ -11,7 +11,7 @@ from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.precisions import default_precision, in_float8, mixed_in
 from gpu_plan.planner.workload.training import MOST_TOKENS, Attention, Workload
 
-_EVALUATION = ("eval.keep_logits", "eval.samples", "eval.accumulation_steps")
+_EVALUATION = ("eval.keep_logits", "eval.samples", "eval.accumulation_steps", "eval.every")
 
 
 def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> None:
@@ -106,7 +106,10 @@ def _check_evaluation(workload: Workload) -> None:
         raise UsageError(
             "--set eval.keep_logits needs --set eval.samples, or eval.accumulation_steps: how many are kept"
         )
-    of_kept = next((key for key in ("eval.samples", "eval.accumulation_steps") if key in given), None)
+    if "eval.every" in given and "eval.samples" not in given:
+        raise UsageError("--set eval.every needs --set eval.samples: how many samples an evaluation takes")
+    kept = ("eval.accumulation_steps",) if "eval.every" in given else ("eval.samples", "eval.accumulation_steps")
+    of_kept = next((key for key in kept if key in given), None)
     if not keeps and of_kept is not None:
         raise UsageError(f"--set {of_kept} is about logits that are kept: --set eval.keep_logits=true")
 

@@ -192,7 +192,10 @@ SETTINGS: Mapping[str, Setting] = {
     "eval.keep_logits": Setting(
         "flag", "whether logits are gathered and kept, as the Trainer does for compute_metrics (false)"
     ),
-    "eval.samples": Setting("count", "samples evaluated, of all ranks: how many logits are kept", 1),
+    "eval.samples": Setting(
+        "count", "samples of one evaluation, of all ranks: how many logits are kept, how long eval.every's take", 1
+    ),
+    "eval.every": Setting("count", "steps from one evaluation to the next, for the hours of --tokens or --epochs", 1),
     "eval.accumulation_steps": Setting(
         "count", "batches after which kept logits go to the host (the Trainer's eval_accumulation_steps; none)", 1
     ),

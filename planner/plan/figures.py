@@ -397,7 +397,9 @@ class JobFigures:
     checkpoint_every_seconds: float | None = None
     """As often as costs least with so many failures."""
     overhead_hours: float | None = None
-    """Checkpoints, steps that are run again and restarts, beside `hours`. Data loading and evaluation are left out."""
+    """Checkpoints, steps that are run again and restarts, beside `hours`. Data loading is left out."""
+    evaluation_hours: float | None = None
+    """Evaluations every so many steps, beside `hours`; None where it was not said how often and how much."""
     weights_bytes: int | None = None
     """What the trained weights, or the adapters alone, take on disk; None in plans of older versions."""
     checkpoint_bytes: int | None = None

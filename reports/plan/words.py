@@ -215,8 +215,10 @@ def job_figure_words(document: PlanDocument) -> list[str]:
         failures = f"{job.interruptions:,.0f} failures" if job.interruptions >= 1 else "hardly a failure"
         pieces.append(
             f"{format_hours(job.overhead_hours)} more for a checkpoint every {every} and {failures}, as published"
-            " of long runs; data loading and evaluation left out"
+            f" of long runs; data loading{'' if job.evaluation_hours is not None else ' and evaluation'} left out"
         )
+    if job.evaluation_hours is not None:
+        pieces.append(f"{format_hours(job.evaluation_hours)} more for evaluations")
     return pieces
 
 

@@ -312,6 +312,8 @@ def test_every_verb_refuses_an_option_given_twice(capsys: pytest.CaptureFixture[
         (["--data", "standin"], "--data standin is about a training script"),
         (["--set", "cache.implementation=static"], "--set cache.implementation is about inference"),
         (["--set", "eval.batch=4", "--set", "eval.samples=8"], "--set eval.samples is about logits that are kept"),
+        (["--set", "eval.batch=4", "--set", "eval.every=8"], "--set eval.every needs --set eval.samples"),
+        (["--set", "eval.every=8"], "--set eval.every needs --set eval.batch"),
     ],
 )  # fmt: skip
 def test_a_setting_that_would_do_nothing_is_refused(words: list[str], message: str, capsys) -> None:

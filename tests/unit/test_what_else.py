@@ -50,6 +50,8 @@ def test_a_whole_job_tells_what_is_saved(peft: str, what: str) -> None:
     )
     price = DevicePrice(usd_per_hour=2.19, provider="--price", date="given", source="--price")
     workload = {**document.workload, "peft": peft}
+    evaluated = words.job_figure_words(replace(document, whole_job=replace(job, evaluation_hours=1.5)))
+    assert evaluated[-1] == "1.5 hours more for evaluations"
     told = words.job_figure_words(replace(document, whole_job=job, prices=(price,), workload=workload))
     assert told[:3] == [
         "15.0T tokens take 69,918 hours (8.0 years)",

@@ -17,7 +17,15 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.accuracy.__main__ import scored_rows
-from benchmarks.accuracy.speed.figures import CUTS, cut, figures, orders, sources_left_out
+from benchmarks.accuracy.speed.figures import (
+    CUTS,
+    between_strategies,
+    cut,
+    figures,
+    orders,
+    over_devices,
+    sources_left_out,
+)
 from benchmarks.accuracy.truth import Kind, read_truth
 from gpu_plan.planner.errors import InputError, PlanError
 
@@ -75,6 +83,8 @@ def document(lines: Sequence[Mapping[str, Any]], aside: Sequence[str]) -> dict[s
         **{f"by {name}": cut(lines, by) for name, by in CUTS.items()},
         "sources left out": sources_left_out(lines),
         "orders": orders(lines),
+        "between strategies": between_strategies(lines),
+        "over devices": over_devices(lines),
         "set aside": dict(Counter(aside).most_common()),
     }
 
@@ -90,6 +100,11 @@ def page(found: Mapping[str, Any]) -> str:
         told = f"rank correlation {median(o['correlation'] for o in each):.2f} (median), "
         told += f"regret {fmean(o['regret'] for o in each):.1%} (mean), {max(o['regret'] for o in each):.1%} (worst)"
         parts += [f"## Where a source varies only the plan\n\n{told}\n", _table("job", found["orders"])]
+    if found["between strategies"]:
+        parts += ["## Between strategies, each with its fastest plan\n", _table("job", found["between strategies"])]
+    if found["over devices"]:
+        parts += ["## Over numbers of devices\n\nTokens a second and device on most over those on fewest.\n"]
+        parts += [_table("job", found["over devices"])]
     reasons = "\n".join(f"- {count}: {reason}" for reason, count in found["set aside"].items())
     return "\n".join([*parts, f"## Set aside\n\n{reasons}"]) + "\n"
 

@@ -88,6 +88,50 @@ def orders(lines: Iterable[Line]) -> dict[str, dict[str, float | int]]:
     return {job: _order(own) for job, own in sorted(jobs.items()) if len({_plan(line) for line in own}) >= FEWEST_PLANS}
 
 
+def between_strategies(lines: Iterable[Line]) -> dict[str, dict[str, float | int]]:
+    """Where a source ran one job under several strategies, each with its fastest plan: their order, as in `orders`."""
+    jobs: dict[str, dict[str, Line]] = defaultdict(dict)
+    for line in lines:
+        own = jobs[" ".join(str(line[key]) for key in ("group", "model", "gpus", "seq_len"))]
+        best = own.setdefault(line["strategy"], line)
+        if _per_token(line, "measured") < _per_token(best, "measured"):
+            own[line["strategy"]] = line
+    return {job: _order(list(own.values())) for job, own in sorted(jobs.items()) if len(own) > 1}
+
+
+def over_devices(lines: Iterable[Line]) -> dict[str, dict[str, float | int]]:
+    """Where a source ran one plan on several numbers of devices: tokens a second and device on most of them over those
+    on fewest, measured and predicted. Of the plans that were run on both, the mean."""
+    jobs: dict[tuple[str, ...], dict[tuple[Any, ...], dict[int, Line]]] = defaultdict(lambda: defaultdict(dict))
+    for line in lines:
+        job = (source_of(line), str(line["group"]), str(line["model"]))
+        jobs[job][(*_plan(line), line["seq_len"])][_devices(line)] = line
+    found: dict[str, dict[str, float | int]] = {}
+    for job, plans in sorted(jobs.items()):
+        pairs = [(own[min(own)], own[max(own)]) for own in plans.values() if len(own) > 1]
+        if pairs:
+            found[" ".join(job)] = {
+                "plans": len(pairs),
+                "fewest": min(_devices(few) for few, _ in pairs),
+                "most": max(_devices(many) for _, many in pairs),
+                **{
+                    key: fmean(_per_token(few, key) / _per_token(many, key) for few, many in pairs)
+                    for key in ("measured", "predicted")
+                },
+            }
+    return found
+
+
+def _per_token(line: Line, key: str) -> float:
+    """Seconds of one token of a device."""
+    return float(line[key]) / float(line["tokens"])
+
+
+def _devices(line: Line) -> int:
+    """`4x8xH100` as 32."""
+    return math.prod(int(part) for part in str(line["gpus"]).split("x")[:-1] if part.isdigit())
+
+
 def _plan(line: Line) -> tuple[Any, ...]:
     return line["strategy"], line["micro_batch"], line.get("accumulation_steps"), line["checkpointing"]
 
