@@ -235,3 +235,12 @@ def test_the_explorer_says_that_it_shows_one_model(job: Path) -> None:
     )  # fmt: skip
     with pytest.raises(UsageError, match="is a job document, and one model is explored"):
         list(Replays(Providers(TraceProvider)).pictures(request))
+
+
+def test_a_document_is_not_launched(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = job.parent / "loop.py"
+    script.write_text("print('never')\n")
+    assert main([str(job), "--gpus", "2xcpu", "--execute", str(script)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "names models and phases, and no script that runs them" in err

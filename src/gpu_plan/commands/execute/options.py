@@ -29,6 +29,12 @@ def check_options(args: argparse.Namespace) -> None:
         raise UsageError(_LOOKED_AT)
     if args.readonly and not args.dry_run:
         raise UsageError("--readonly forbids --execute: add --dry-run to see what would run")
+    named = next((name for name in (args.model, args.named_model) if name and str(name).endswith(".toml")), None)
+    if named is not None:
+        raise UsageError(
+            f"{named} names models and phases, and no script that runs them: nothing to execute. Start the tool that it"
+            " is of; --execute launches a script that trains one model, or a recipe's own"
+        )
     if args.plan is None:
         return
     given = [option for option, value in _job_values(args) if value not in (None, False, [])]
