@@ -106,5 +106,35 @@ def test_nobody_else_is_told_that_torchvision_is_there(monkeypatch: pytest.Monke
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("torchvision.ops")
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        monkeypatch.delitem(sys.modules, name)
+        del sys.modules[name]
     assert told.lines
+
+
+def test_what_timm_imports_is_there_for_timm_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, text in (
+        ("timm", "from torchvision.datasets import MNIST\nfrom torchvision.ops.misc import FrozenBatchNorm2d\n"),
+        ("other", "from torchvision.datasets import MNIST\n"),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(importlib.util, "find_spec", importlib.util.find_spec)
+    told = Told()
+    vision.stand_in_for_transforms(told)
+    with pytest.raises(ModuleNotFoundError):
+        __import__("other")
+    own = __import__("timm")
+    norm = own.FrozenBatchNorm2d(3)
+    norm.running_mean.fill_(1.0)
+    norm.weight.fill_(2.0)
+    norm.running_var.fill_(4.0)
+    pictures = torch.full((1, 3, 2, 2), 5.0)
+    # (5 - 1) / 2 * 2, but for epsilon.
+    assert torch.allclose(norm(pictures), torch.full((1, 3, 2, 2), 4.0), atol=1e-4)
+    assert not list(norm.parameters())
+    with pytest.raises(ImportError, match="its data set MNIST has no stand-in"):
+        own.MNIST("here")
+    assert any("FrozenBatchNorm2d, which timm imports" in line for line in told.lines)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("torchvision", "timm", "other")]:
+        del sys.modules[name]

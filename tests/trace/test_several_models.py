@@ -244,3 +244,14 @@ def test_a_document_is_not_launched(job: Path, capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert "names models and phases, and no script that runs them" in err
+
+
+def test_where_nothing_fits_other_devices_are_tried_with_the_whole_job(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More of them, in groups that hold a copy each: the others' shards follow."""
+    asking = [str(job), "--gpus", "2xT4", "--strategy", "fsdp", "--pin", "--set", "memory.reserve=14.5GiB", "--json"]
+    assert main(asking) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["plans"] == []
+    assert document["rejected"]

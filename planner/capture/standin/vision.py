@@ -1,6 +1,7 @@
 """`torchvision.transforms` where torchvision is not installed: pictures get the shapes that training scripts give them.
+Beside them one class of its operators, and names of data sets, for timm.
 
-Served to the user's own files alone; whatever else asks whether torchvision is there is told that it is not, as before.
+Served to the user's own files and timm's alone; whatever else asks whether torchvision is there is told that it is not.
 """
 
 import importlib.abc
@@ -13,10 +14,17 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, cast
 
+from gpu_plan.planner.capture.standin.frozen_norm import frozen_batch_norm
 from gpu_plan.planner.capture.standin.told import Told
 
 _ROOT = "torchvision"
-_SERVED = (_ROOT, "torchvision.transforms", "torchvision.transforms.v2", "torchvision.transforms.functional")
+_OPS = ("torchvision.ops", "torchvision.ops.misc")
+"""Of which a stand-in has one class, that timm's layers compare with."""
+_SERVED = (_ROOT, "torchvision.transforms", "torchvision.transforms.v2", "torchvision.transforms.functional", *_OPS)
+_OF_ITSELF = "timm"
+"""A package that asks for more at its import, whoever uses it."""
+_DATASETS = "torchvision.datasets"
+"""Names alone, for that package: a script that opens one is told."""
 Size = int | Sequence[int]
 
 
@@ -38,10 +46,17 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._told = told
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name not in _SERVED or not _asked_by_the_user():
+        parts = _asking()
+        itself = _OF_ITSELF in parts
+        if not (name in _SERVED and (itself or _is_users(parts))) and not (name == _DATASETS and itself):
             return None
-        self._told.need("torchvision (whose transforms alone can be stood in for)")
-        self._told.tell("torchvision is not installed: its transforms are stand-ins that give pictures their shapes")
+        self._told.need("torchvision (whose transforms alone can be stood in for, and what timm imports)")
+        if name in _OPS:
+            self._told.tell("torchvision is not installed: its FrozenBatchNorm2d, which timm imports, is a stand-in")
+        else:
+            self._told.tell(
+                "torchvision is not installed: its transforms are stand-ins that give pictures their shapes"
+            )
         return importlib.machinery.ModuleSpec(name, _Loader(), is_package=True)
 
 
@@ -49,28 +64,48 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         module.__path__ = []
         last = module.__name__.rpartition(".")[2]
-        if last == "functional":
-            vars(module).update(_FUNCTIONS)
+        if module.__name__ == _DATASETS:
+            vars(module)["__getattr__"] = _unopened
+        elif module.__name__ in _OPS:
+            vars(module)["FrozenBatchNorm2d"] = frozen_batch_norm()
+        elif last == "functional":
+            vars(module).update(_FUNCTIONS, InterpolationMode=_Interpolation)
         elif last != _ROOT:
             vars(module).update({kind.__name__: kind for kind in _TRANSFORMS}, InterpolationMode=_Interpolation)
             functional = ModuleType("torchvision.transforms.functional")
-            vars(functional).update(_FUNCTIONS)
+            vars(functional).update(_FUNCTIONS, InterpolationMode=_Interpolation)
             vars(module)["functional"] = functional
 
 
-def _asked_by_the_user() -> bool:
-    """Whether the import stands in a file of the user's own."""
+def _asking() -> tuple[str, ...]:
+    """Parts of the path of the file in which the import stands."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
-    parts = () if frame is None else Path(frame.f_code.co_filename).parts
+    return () if frame is None else Path(frame.f_code.co_filename).parts
+
+
+def _is_users(parts: tuple[str, ...]) -> bool:
     return bool(parts) and "site-packages" not in parts and "importlib" not in parts
+
+
+def _unopened(name: str) -> type[Any]:
+    """A data set's name. AttributeError for what is none."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+
+    class Unopened:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            raise ImportError(f"torchvision is not installed: its data set {name} has no stand-in")
+
+    return Unopened
 
 
 class _Interpolation:
     """PIL.Image.Resampling under torchvision's names, by attribute and by word."""
 
     NEAREST, BILINEAR, BICUBIC, LANCZOS = "nearest", "bilinear", "bicubic", "lanczos"
+    BOX, HAMMING = "box", "hamming"
 
     def __new__(cls, word: str) -> str:  # type: ignore[misc]
         return word

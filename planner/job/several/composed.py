@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.rollouts import Engine
 from gpu_plan.planner.job.several.generated import cast_bytes
 from gpu_plan.planner.job.several.runner import Runner, forward_stream
@@ -14,6 +15,7 @@ from gpu_plan.planner.memory.together import Storages, Together, Window, left_by
 from gpu_plan.planner.options.several.given import Between, Does, JobGiven, ModelGiven, PhaseGiven
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.trace.events import Category, IntArray, StepTrace
+from gpu_plan.planner.workload.training import Workload
 
 _KINDS = {
     Does.TRAIN: Phase.UPDATE,
@@ -31,6 +33,19 @@ class Composer:
     job: JobGiven
     runners: Mapping[str, Runner]
     """Of all models that no engine runs, the first one's too."""
+
+    def on(self, workload: Workload, before: Cluster, cluster: Cluster) -> "Composer":
+        """The same models on other devices; `workload`: of the first one. A whole model is on one device of them."""
+        found = {}
+        for role, runner in self.runners.items():
+            searched = role == self.job.anchor.role
+            spread = searched or runner.evaluator.cluster == before
+            found[role] = runner.on(
+                workload if searched else runner.evaluator.workload,
+                cluster if spread else replace(cluster, nodes=1, gpus_per_node=1),
+                cluster,
+            )
+        return Composer(job=self.job, runners=found)
 
     def stream(
         self, own: RankStream, family: Family, batch: Batch, trace: StepTrace, engine: Engine | None

@@ -1,13 +1,18 @@
 """Candidates of a job's first model, judged with all others beside it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.recipe.engine import Engine
 from gpu_plan.planner.job.several.composed import Composer
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.strategy.base import RankPlan
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.workload.training import Workload
 
 
 @dataclass(slots=True, kw_only=True)
@@ -16,6 +21,21 @@ class JobEvaluator(Evaluator):
 
     composer: Composer
     engine: Engine | None = None
+    devices: Callable[[Cluster], tuple[Cluster, Engine | None]]
+    """Of a whole cluster: those that train, and the engine on them or beside them. UsageError where none is held."""
+
+    def of(self, workload: Workload, cluster: Cluster) -> Self:
+        """The whole job in another shape, or on other devices."""
+        trains, engine = (cluster, self.engine) if cluster == self.cluster else self._moved(cluster)
+        found = Evaluator.of(self, workload, trains)
+        return replace(found, composer=self.composer.on(workload, self.cluster, trains), engine=engine)
+
+    def _moved(self, cluster: Cluster) -> tuple[Cluster, Engine | None]:
+        try:
+            return self.devices(cluster)
+        except UsageError:
+            # What it asks for where it is held now stands there too, and is more than there is.
+            return cluster, self.engine
 
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
         # A class with slots is made anew: `super()` without arguments would still mean the first one.
@@ -36,7 +56,12 @@ class JobEvaluator(Evaluator):
         return replace(plan, stream=stream, host_bytes=plan.host_bytes + host)
 
 
-def judging(evaluator: Evaluator, composer: Composer, engine: Engine | None) -> JobEvaluator:
+def judging(
+    evaluator: Evaluator,
+    composer: Composer,
+    engine: Engine | None,
+    devices: Callable[[Cluster], tuple[Cluster, Engine | None]],
+) -> JobEvaluator:
     """The evaluator of the first model alone, made the job's."""
     own = {one.name: getattr(evaluator, one.name) for one in fields(Evaluator)}
-    return JobEvaluator(**own, composer=composer, engine=engine)
+    return JobEvaluator(**own, composer=composer, engine=engine, devices=devices)

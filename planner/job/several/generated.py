@@ -37,6 +37,10 @@ class Generator:
         """Of the pass over the prompts, and of one token more of each."""
         return self._of(phase, rows)[1:]
 
+    def on(self, cluster: Cluster) -> "Generator":
+        """The same on other devices."""
+        return self if cluster == self.cluster else replace(self, cluster=cluster, _kept={})
+
     def _of(self, phase: PhaseGiven, rows: int) -> tuple[Window, StepTime, StepTime]:
         key = (phase.prompt_len, phase.completion_len, rows)
         if key not in self._kept:

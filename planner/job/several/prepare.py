@@ -69,7 +69,7 @@ class _Job:
     def prepared(self, words: dict[str, str]) -> Prepared:
         """The job, ready to be searched."""
         job, anchor = self.job, self.job.anchor
-        trains, engine = self._engine()
+        trains, engine = self._engine(self.cluster)
         self._check_spread(anchor, words.get("strategy"))
         inner = replace(self.request, words=tuple(words.items()))
         found = prepare_training(inner, trains, self.sources[anchor.role], self.note, self.openers)
@@ -81,7 +81,7 @@ class _Job:
         composer = Composer(job=job, runners=runners)
         return replace(
             found,
-            task=JobTask(judging(evaluator, composer, engine), job=job),
+            task=JobTask(judging(evaluator, composer, engine, self._engine), job=job),
             fixed=(*_fixed(job), *found.fixed),
         )
 
@@ -140,21 +140,21 @@ class _Job:
         training = [phase for phase in own if phase.does is Does.TRAIN]
         return max(phase.seq_len for phase in training or own)
 
-    def _engine(self) -> tuple[Cluster, Engine | None]:
+    def _engine(self, cluster: Cluster) -> tuple[Cluster, Engine | None]:
         """Devices that train, and the engine on them or beside them."""
         model = self.job.engine
         if model is None or model.engine is None:
-            return self.cluster, None
+            return cluster, None
         asked = model.engine
         rollout = next(p for p in self.job.phases if model.role in p.roles and p.does is Does.GENERATE)
         lengths = rollout.prompt_len, rollout.completion_len
-        beside = engines(asked, lengths, self._inner(()), self.cluster, self.sources[model.role], self.note)
+        beside = engines(asked, lengths, self._inner(()), cluster, self.sources[model.role], self.note)
         if asked.mode == "server":
-            ranks = server_ranks(asked, self.cluster, beside)
-            return training_part(self.cluster, ranks), beside.on(ranks, ranks, asked.sequences)
+            ranks = server_ranks(asked, cluster, beside)
+            return training_part(cluster, ranks), beside.on(ranks, ranks, asked.sequences)
         ranks = asked.tensor_parallel or 1
         rows = asked.sequences or (None if rollout.micro_batch is None else rollout.micro_batch * ranks)
-        return self.cluster, beside.on(self.cluster.world_size, ranks, rows)
+        return cluster, beside.on(cluster.world_size, ranks, rows)
 
 
 def _fixed(job: JobGiven) -> tuple[Assumption, ...]:

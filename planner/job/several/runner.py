@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast
 
+from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.memory.together import Storages, Window, rest_of, second_iteration, second_pass, window_of
 from gpu_plan.planner.options.several.given import Does, ModelGiven, PhaseGiven
@@ -15,7 +16,7 @@ from gpu_plan.planner.strategy.known import unsharded
 from gpu_plan.planner.strategy.registry import find_strategy
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import StepTrace
-from gpu_plan.planner.workload.training import Checkpointing
+from gpu_plan.planner.workload.training import Checkpointing, Workload
 
 T = TypeVar("T")
 
@@ -29,6 +30,9 @@ class Generating(Protocol):
     def times(self, phase: PhaseGiven, rows: int) -> tuple[StepTime, StepTime]:
         """Of the pass over the prompts, and of one token more of each."""
 
+    def on(self, cluster: Cluster) -> "Generating":
+        """The same on other devices."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Runner:
@@ -38,6 +42,13 @@ class Runner:
     evaluator: Evaluator
     generating: Generating | None = None
     _kept: dict[tuple[object, ...], object] = field(default_factory=dict)
+
+    def on(self, workload: Workload, cluster: Cluster, generates_on: Cluster) -> "Runner":
+        """The same model on other devices."""
+        if cluster == self.evaluator.cluster and workload == self.evaluator.workload:
+            return self
+        generating = None if self.generating is None else self.generating.on(generates_on)
+        return Runner(given=self.given, evaluator=self.evaluator.of(workload, cluster), generating=generating)
 
     def family(self, searched: Family) -> Family:
         """How it is spread: as the document says; else a trained one as the model that is searched, a frozen one
