@@ -1,10 +1,11 @@
 """One model of each kind that the catalog has, asked for training and for inference as a user asks: what ends in an
 error, and what is answered without a way out.
 
-    .venv/bin/python -m benchmarks.catalog_sweep [--gpus 2xA100-80GB] [--only WORD]
+    .venv/bin/python -m benchmarks.catalog_sweep [--only WORD,...] [--task infer]
 
-writes benchmarks/results/catalog_sweep.json and .md (an hour, with an empty cache; only where nothing is left out). A
-kind is a model type, its class and how its weights are stored; of each the smallest config is asked.
+writes benchmarks/results/catalog_sweep.json and .md after each answer (an hour on two idle cores); what was not asked
+this time stays as it was. A kind is a model type, its class and how its weights are stored; of each the smallest config
+is asked.
 """
 
 import argparse
@@ -22,6 +23,7 @@ HERE = Path(__file__).parent
 CATALOG = HERE.parent / "planner" / "model" / "catalog"
 RESULTS = HERE / "results"
 TASKS = ("infer", "train")
+GPUS = "2xA100-80GB"
 SECONDS = 600
 FITS, DOES_NOT = 0, 1
 
@@ -48,9 +50,9 @@ def _kind(config: Mapping[str, Any]) -> str:
     return " · ".join(map(str, words))
 
 
-def asked(model: str, task: str, gpus: str, cache: str) -> Row:
+def asked(model: str, task: str, cache: str) -> Row:
     """One question, answered by the command line."""
-    command = [sys.executable, "-m", "gpu_plan", model, "--gpus", gpus, "--task", task, "--json", "--quiet"]
+    command = [sys.executable, "-m", "gpu_plan", model, "--gpus", GPUS, "--task", task, "--json", "--quiet"]
     environment = {**os.environ, "GPU_PLAN_CACHE": cache}
     begun = time.monotonic()
     try:
@@ -89,15 +91,15 @@ def silly(row: Row) -> str | None:
     return None
 
 
-def table(rows: list[Row], gpus: str) -> str:
+def table(rows: list[Row]) -> str:
     """As Markdown."""
     wrong = sum(row["wrong"] is not None for row in rows)
     refused = sum(row["exit"] == 2 for row in rows)
     lines = [
         "# One model of each kind of catalog",
         "",
-        f"Made by `python -m benchmarks.catalog_sweep`: {len(rows)} questions on {gpus}, of which {refused} are refused"
-        f" in one line and {wrong} are answered wrongly.",
+        f"Made by `python -m benchmarks.catalog_sweep`: {len(rows)} of {len(TASKS) * len(kinds())} questions on {GPUS},"
+        f" of which {refused} are refused in one line and {wrong} are answered wrongly.",
         "",
         "| kind | model | task | exit | first, or the refusal | else | s |",
         "|---|---|---|---|---|---|---|",
@@ -111,24 +113,35 @@ def table(rows: list[Row], gpus: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def chosen(words: str) -> dict[str, str]:
+    """Kinds whose name or model has one of the words in it; all where there is none."""
+    wanted = [word.lower() for word in words.split(",") if word]
+    return {
+        kind: model
+        for kind, model in kinds().items()
+        if not wanted or any(word in f"{kind} {model}".lower() for word in wanted)
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", default="2xA100-80GB")
-    parser.add_argument("--only", metavar="WORD", default="", help="kinds whose name or model has this in it")
+    parser.add_argument(
+        "--only", metavar="WORD,...", default="", help="kinds whose name or model has one of them in it"
+    )
+    parser.add_argument("--task", choices=TASKS, help="this question alone")
     given = parser.parse_args()
-    rows: list[Row] = []
+    kept = RESULTS / "catalog_sweep.json"
+    rows = {(row["kind"], row["task"]): row for row in (json.loads(kept.read_text()) if kept.exists() else [])}
     with tempfile.TemporaryDirectory(prefix="plan-sweep-") as cache:
-        for kind, model in kinds().items():
-            if given.only.lower() not in f"{kind} {model}".lower():
-                continue
-            for task in TASKS:
-                row = {"kind": kind, "model": model, "task": task, **asked(model, task, given.gpus, cache)}
+        for kind, model in chosen(given.only).items():
+            for task in (given.task,) if given.task else TASKS:
+                row = {"kind": kind, "model": model, "task": task, **asked(model, task, cache)}
                 row["wrong"] = silly(row)
-                rows.append(row)
+                rows[kind, task] = row
                 print(model, task, row["exit"], row.get("first") or row.get("said"), row["wrong"] or "", flush=True)
-    if not given.only:
-        (RESULTS / "catalog_sweep.json").write_text(json.dumps(rows, indent=1) + "\n")
-        (RESULTS / "catalog_sweep.md").write_text(table(rows, given.gpus))
+                ordered = [rows[key] for key in sorted(rows)]
+                kept.write_text(json.dumps(ordered, indent=1) + "\n")
+                (RESULTS / "catalog_sweep.md").write_text(table(ordered))
 
 
 if __name__ == "__main__":

@@ -152,8 +152,11 @@ class Session:
         self._begin("evaluating")
 
     def ask_otherwise(self, then: Callable[[Reply], None]) -> None:
-        """The search's answer with what else could be done."""
-        asked = replace(self.state.search_request, advise=True)
+        """The answer with what else could be done: beside the search's best plan, or in place of the configuration in
+        the picture where that does not fit."""
+        shown = self.picture.document if self.current and self.picture is not None else None
+        lost = shown is not None and shown.best is None and not self.state.following
+        asked = replace(self.state.focus_request if lost else self.state.search_request, advise=True)
         self._waiting[self._ask("document", self._search, asked)] = then
         self._begin("evaluating what else could be done")
 

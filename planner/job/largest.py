@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -15,7 +16,7 @@ from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.options.wishes.read import read_wishes, settled
-from gpu_plan.planner.search.search import search
+from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
@@ -45,6 +46,8 @@ class Largest:
     """The next value that was tried, which does not fit."""
     reason: str | None = None
     """Why it does not: of the way that comes nearest."""
+    spread: str | None = None
+    """The plan by which it does all the same: with a copy over several GPUs, which is not searched at every value."""
 
 
 def find_largest(request: Request, what: str, note: Note) -> Largest:
@@ -69,6 +72,7 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
     value, unbounded = bisected(asked.fits, _STEPS[what], _MOST[what])
     plan = None if value is None else asked.plans[value]
     beyond = None if unbounded else (value or 0) + _STEPS[what]
+    spread, reason = (None, None) if beyond is None else asked.beyond(beyond)
     return Largest(
         option=what,
         value=value,
@@ -76,7 +80,8 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
         smallest=_STEPS[what],
         unbounded=unbounded,
         fails_at=beyond,
-        reason=None if beyond is None else asked.reason(beyond),
+        reason=reason,
+        spread=spread,
     )
 
 
@@ -104,9 +109,12 @@ def _why_not(request: Request, model: str, cluster: Cluster, note: Note) -> str 
 def reason_of(make: Callable[[], AnyTask]) -> str | None:
     """Why a job that does not fit does not: of the way that comes nearest; of one that makes no sense what is said."""
     try:
-        found = search(make())
+        return _why(search(make()))
     except (InputError, UsageError, CannotSplitError) as problem:
         return str(problem)
+
+
+def _why(found: Found[Any]) -> str | None:
     if found.plans:
         nearest = found.plans[0]
         lacks = nearest.conditions[0].words if nearest.conditions else None
@@ -157,9 +165,13 @@ class _Asked:
             self.plans[value] = task.words(found)
         return found is not None
 
-    def reason(self, value: int) -> str | None:
-        """Why nothing fits at `value`."""
-        return reason_of(lambda: self._task(value))
+    def beyond(self, value: int) -> tuple[str | None, str | None]:
+        """The plan with a copy over several GPUs that fits at `value`, or why nothing does."""
+        try:
+            found = search(self._task(value))
+        except (InputError, UsageError, CannotSplitError) as problem:
+            return None, str(problem)
+        return (None, _why(found)) if found.best is None else (found.best.full_title, None)
 
     def _task(self, value: int) -> AnyTask:
         words = tuple({**dict(self.request.words), self.what: str(value)}.items())

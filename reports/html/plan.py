@@ -42,7 +42,7 @@ def verdict_head(document: PlanDocument) -> list[Child]:
         plain = f"{told[0].upper()}{told[1:]}: it may or may not fit."
         parts.append(tag("p", f"It {told}." if shown.conditions else plain))
     parts += [
-        tag("p", f"{'Instead' if document.best is None else 'You could also'}: {change}", f" ({figures})")
+        tag("p", f"{'Instead' if document.best is None else 'You could also'}: {change} ({figures})")
         for change, figures in words.alternative_rows(document)[:3]
     ]
     if document.ranking is not None and document.ranking.why is not None:

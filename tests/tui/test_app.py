@@ -509,6 +509,27 @@ async def test_what_else_could_be_done_is_evaluated_when_asked_and_taken_with_en
         assert "--optimizer" not in app.session.state.command
 
 
+async def test_what_else_is_asked_of_a_configuration_that_does_not_fit():
+    canned = Canned(document=replace(llama_on_8xh100(), plans=()))
+    app = app_of(canned)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("m")
+        await until(pilot, lambda: settled(app) and app.session.current)
+        await pilot.press("f")
+        await until(pilot, lambda: canned.asked[-1].request.advise)
+        assert canned.asked[-1].request.pinned
+
+
+async def test_a_question_mark_helps_in_panels_too():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("d")
+        await pilot.press("question_mark")
+        await until(pilot, lambda: type(app.screen).__name__ == "HelpScreen")
+
+
 async def test_a_configuration_that_the_search_has_not_is_a_row_of_its_own():
     app = app_of(Canned())
     async with app.run_test(size=SIZE) as pilot:

@@ -13,6 +13,7 @@ from textual.widgets import Input, Label
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.tui.choices import GPUS, Choice
+from gpu_plan.tui.picture.lines import shortened
 from gpu_plan.tui.picture.scene import Scene
 from gpu_plan.tui.screens.panel import Panel
 from gpu_plan.tui.state import State
@@ -40,6 +41,8 @@ class FormScreen(Panel):
     def __init__(self, scene: Scene) -> None:
         super().__init__()
         self._scene = scene
+        self._hints: dict[str, str] = {}
+        """Of each field, whole."""
 
     def body(self) -> list[Widget]:
         state, menu = self._scene.state, self._scene.state.menu
@@ -62,6 +65,16 @@ class FormScreen(Panel):
 
     def on_mount(self) -> None:
         self.query(Input).first().focus()
+        self.call_after_refresh(self._shorten)
+
+    def on_resize(self) -> None:
+        """A hint that is longer than its line ends in an ellipsis."""
+        self.call_after_refresh(self._shorten)
+
+    def _shorten(self) -> None:
+        for field in self.query(Input):
+            whole = self._hints.setdefault(str(field.id), field.placeholder)
+            field.placeholder = shortened(whole, field.content_size.width, self._scene.ascii_only)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter anywhere applies everything."""

@@ -18,6 +18,10 @@ from gpu_plan.tui.picture.scene import Scene
 from gpu_plan.tui.screens.panel import Panel
 from gpu_plan.tui.state import State
 
+_COLUMNS = ("change", "plan", "what it comes to")
+_LEAST = 12
+"""Cells of a column at least."""
+
 
 class Taken(Message):
     """A change was chosen."""
@@ -55,10 +59,16 @@ class OtherwiseScreen(Panel):
 
     def _fill(self, document: PlanDocument) -> None:
         table = self.query_one("#otherwise", DataTable)
-        table.add_columns("change", "plan", "what it comes to")
         self._found = document.alternatives
-        for one, (_, figures) in zip(document.alternatives, words.alternative_rows(document), strict=True):
-            table.add_row(*(Text(self._scene.safe(cell)) for cell in (one.change, one.plan, figures)))
+        rows = [
+            (one.change, one.plan, figures)
+            for one, (_, figures) in zip(document.alternatives, words.alternative_rows(document), strict=True)
+        ]
+        room = table.size.width - 2 * len(_COLUMNS)
+        for name, width in zip(_COLUMNS, _widths(rows, room), strict=True):
+            table.add_column(name, width=width)
+        for row in rows:
+            table.add_row(*(Text(self._scene.safe(cell)) for cell in row), height=None)
         untraced = words.untraced_words(document)
         none = "" if self._found else ": nothing that was tried gains anything"
         self.say_title(f"What else you could do{none}" + (f"; {self._scene.safe(untraced)}" if untraced else ""))
@@ -76,6 +86,13 @@ class OtherwiseScreen(Panel):
                 return
             self.dismiss(None)
             self.app.post_message(Taken(changed))
+
+
+def _widths(rows: Sequence[tuple[str, ...]], room: int) -> list[int]:
+    """Cells of each column: none needs more than its longest text, and the figures wrap in what is left."""
+    longest = [max(map(len, column), default=0) for column in zip(_COLUMNS, *rows, strict=True)]
+    change, plan = (min(length, max(_LEAST, room // 3)) for length in longest[:2])
+    return [change, plan, max(_LEAST, min(longest[2], room - change - plan))]
 
 
 def with_change(state: State, change: str) -> State | None:

@@ -16,7 +16,7 @@ class Panel(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back"),
-        Binding("f1", "app.help", "Help", show=False),
+        Binding("f1,question_mark", "app.help", "Help", key_display="F1"),
     ]
     title_words = ""
     help_words = ""

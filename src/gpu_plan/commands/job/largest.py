@@ -31,6 +31,7 @@ def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
             "beyond": list(found.beyond),
             "fails_at": found.fails_at,
             "reason": found.reason,
+            "spread": found.spread,
         }
         sys.stdout.write(json.dumps(document) + "\n")
     elif found.option == "model":
@@ -41,10 +42,22 @@ def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
         print(visible(f"nothing fits {args.gpus} even with --{found.option} {found.smallest}{why}"))
     else:
         beyond = ": the most that is asked about" if found.unbounded else ""
-        print(visible(f"--{found.option} {found.value} is the largest that fits {args.gpus}{beyond}: {found.plan}"))
-        if found.fails_at is not None and found.reason is not None:
+        where = f"{args.gpus}{_over(found)}{beyond}"
+        print(visible(f"--{found.option} {found.value} is the largest that fits {where}: {found.plan}"))
+        if found.spread is not None:
+            print(
+                visible(
+                    f"--{found.option} {found.fails_at} fits with a copy over several GPUs alone: {found.spread}"
+                    " (give its degree, as in --cp 8, and --max goes on from there)"
+                )
+            )
+        elif found.fails_at is not None and found.reason is not None:
             print(visible(f"--{found.option} {found.fails_at} does not fit: {found.reason}"))
     return ExitCode.NOTHING_FITS if found.value is None else ExitCode.OK
+
+
+def _over(found: "Largest") -> str:
+    return "" if found.spread is None else " with a whole copy on each"
 
 
 def _option(word: str) -> str:
