@@ -4,8 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from gpu_plan.cli import main
+from gpu_plan.planner.capture.answers.devices.cuda import cuda_answers
+from gpu_plan.planner.capture.request import PlannedDevice
+from gpu_plan.planner.errors import InputError
 
 CNN = """
 import torch
@@ -111,6 +115,12 @@ REFUSED = {
     "lbfgs": (PLAIN.format(optimizer="LBFGS(model.parameters())"), "torch.optim.lbfgs.LBFGS"),
     "adagrad": (PLAIN.format(optimizer="Adagrad(model.parameters())"), "torch.optim.adagrad.Adagrad"),
 }
+
+
+def test_a_gpu_that_a_script_takes_on_planned_cpus_is_named() -> None:
+    cpus = PlannedDevice(name="CPU", total_bytes=2**34, capability_major=None)
+    with cuda_answers(cpus, 1), pytest.raises(InputError, match=r"takes a GPU for itself \(torch.cuda.set_device\(0\)"):
+        torch.cuda.set_device(0)
 
 
 @pytest.mark.slow
