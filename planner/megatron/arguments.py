@@ -121,6 +121,8 @@ def _of_layout(model: Architecture, layout: Layout) -> Words:
     for flag_, count in (("first", layout.first_layers), ("last", layout.last_layers)):
         if count is not None:
             words += [f"--decoder-{flag_}-pipeline-num-layers", str(count)]
+    words += ["--account-for-embedding-in-pipeline-split"] if layout.embedding_counts else []
+    words += ["--account-for-loss-in-pipeline-split"] if layout.loss_counts else []
     if model.experts is not None:
         words += ["--expert-model-parallel-size", str(layout.expert)]
         words += ["--expert-tensor-parallel-size", str(layout.expert_tensor)]

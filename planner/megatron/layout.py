@@ -55,6 +55,10 @@ class Layout:
     first_layers: int | None = None
     """Of the first pipeline rank (`--decoder-first-pipeline-num-layers`); None: as many as the others."""
     last_layers: int | None = None
+    embedding_counts: bool = False
+    """Whether the first stage has a layer less (`--account-for-embedding-in-pipeline-split`)."""
+    loss_counts: bool = False
+    """Whether the last stage has (`--account-for-loss-in-pipeline-split`)."""
 
     @property
     def stages(self) -> int:
@@ -79,7 +83,9 @@ class Layout:
 
     def own(self) -> "Layout":
         """What of it one rank's own step depends on."""
-        return replace(self, pipeline=1, virtual=1, first_layers=None, last_layers=None)
+        return replace(
+            self, pipeline=1, virtual=1, first_layers=None, last_layers=None, embedding_counts=False, loss_counts=False
+        )
 
     def key(self) -> str:
         """Stable text that names it in caches."""

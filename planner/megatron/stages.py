@@ -14,6 +14,8 @@ def refused(layers: int, layout: Layout) -> str | None:
     if layers < layout.stages:
         return f"the model has {layers} layers, fewer than the {layout.stages} stages of {asked}"
     given = [count for count in (layout.first_layers, layout.last_layers) if count is not None]
+    if layout.embedding_counts or layout.loss_counts:
+        return _refused_counts(layers, layout, asked, given=bool(given))
     if given and layout.pipeline == 1:
         return "--set megatron.first_layers and last_layers are about a pipeline: add --pp"
     between, rest = (layout.pipeline - len(given)) * layout.virtual, layers - sum(given)
@@ -23,6 +25,18 @@ def refused(layers: int, layout: Layout) -> str | None:
         verb = "do" if layout.virtual > 1 else "does"
         whole = f"{asked} {verb} not divide {layers} layers: Megatron gives each of {layout.stages} stages {share}"
         return whole if given else whole + _uneven(layers, layout)
+    return None
+
+
+def _refused_counts(layers: int, layout: Layout, asked: str, *, given: bool) -> str | None:
+    named = "--set megatron.embedding_counts and loss_counts"
+    if layout.pipeline == 1:
+        return f"{named} are about a pipeline: add --pp"
+    if given:
+        return f"{named} are another way than first_layers and last_layers: give one of them"
+    counted = layers + layout.embedding_counts + layout.loss_counts
+    if counted % layout.stages or counted == layout.stages:
+        return f"{asked} does not divide {layers} layers and what counts as one: {counted} over {layout.stages} stages"
     return None
 
 
@@ -41,7 +55,10 @@ def _uneven(layers: int, layout: Layout) -> str:
 
 
 def cuts(layers: int, layout: Layout) -> tuple[StageCut, ...]:
-    """Equal stages, but for the first and the last pipeline rank where the layout says how many they have."""
+    """Equal stages, but for the first and the last pipeline rank where the layout says how many they have, or the first
+    and the last stage where embedding and loss count as a layer."""
+    if layout.embedding_counts or layout.loss_counts:
+        return _counted(layers, layout)
     first, last = layout.first_layers, layout.last_layers
     between = layout.pipeline - (first is not None) - (last is not None)
     each = [(layers - (first or 0) - (last or 0)) // max(1, between)] * layout.pipeline
@@ -53,3 +70,11 @@ def cuts(layers: int, layout: Layout) -> tuple[StageCut, ...]:
         found.append(StageCut(first=start, end=start + count, layers=layers))
         start += count
     return tuple(found)
+
+
+def _counted(layers: int, layout: Layout) -> tuple[StageCut, ...]:
+    each = [(layers + layout.embedding_counts + layout.loss_counts) // layout.stages] * layout.stages
+    each[0] -= layout.embedding_counts
+    each[-1] -= layout.loss_counts
+    ends = [sum(each[: number + 1]) for number in range(layout.stages)]
+    return tuple(StageCut(first=end - count, end=end, layers=layers) for end, count in zip(ends, each, strict=True))

@@ -101,6 +101,8 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "megatron.first_layers": Setting("count", "layers of the first pipeline rank (as many as others)", 1),
     "megatron.last_layers": Setting("count", "layers of the last pipeline rank (as many as others)", 1),
+    "megatron.embedding_counts": Setting("flag", "whether the first stage has a layer less, for its embedding (false)"),
+    "megatron.loss_counts": Setting("flag", "whether the last stage has a layer less, for head and loss (false)"),
     "ddp.gradient_as_bucket_view": Setting("flag", "whether gradients become views of DDP's buckets (false)"),
     "zero.reduce_bucket_size": Setting("elements", "ZeRO's gradient bucket (5e8; hidden² under the Trainer)", 1),
     "zero.prefetch_bucket_size": Setting("elements", "ZeRO-3's prefetched parameters (5e7)"),

@@ -5,11 +5,11 @@ from functools import cache
 import pytest
 
 from gpu_plan.planner.pipeline.schedules import Schedule
-from tests.support.ranks.piped.case import FOUR_RANKS, TWO_RANKS, PipedCase
+from tests.support.ranks.piped.case import FOUR_RANKS, LOSSES_ALONE, TWO_RANKS, PipedCase
 from tests.support.ranks.piped.replay import PipedRun, replayed, run_all, stream_of
 
 pytestmark = pytest.mark.slow
-WORLDS = {2: TWO_RANKS, 4: FOUR_RANKS}
+WORLDS = {2: (*TWO_RANKS, *LOSSES_ALONE), 4: FOUR_RANKS}
 
 
 @cache
@@ -25,7 +25,7 @@ def test_every_figure_of_every_rank_equals(case: PipedCase) -> None:
         assert ours in real[rank * case.pipelines : (rank + 1) * case.pipelines]
 
 
-@pytest.mark.parametrize("case", [*TWO_RANKS, *FOUR_RANKS], ids=PipedCase.label)
+@pytest.mark.parametrize("case", [*TWO_RANKS, *LOSSES_ALONE, *FOUR_RANKS], ids=PipedCase.label)
 def test_losses_are_those_of_one_process(case: PipedCase) -> None:
     run = runs(case.world)[case.label()]
     for losses, expected in zip(run.losses, run.expected, strict=True):

@@ -64,6 +64,10 @@ def test_layers_are_shared_out_as_megatron_does():
     counts = [cut.end - cut.first for cut in stages.cuts(12, Layout(pipeline=4, first_layers=2, last_layers=2))]
     assert counts == [2, 4, 4, 2]
     assert "not divide 12 layers" in (stages.refused(12, Layout(pipeline=4, virtual=2)) or "")
+    counted = Layout(pipeline=4, virtual=2, embedding_counts=True, loss_counts=True)
+    assert [cut.end - cut.first for cut in stages.cuts(14, counted)] == [1, 2, 2, 2, 2, 2, 2, 1]
+    assert stages.refused(14, counted) is None
+    assert "15 over 8 stages" in (stages.refused(13, counted) or "")
     assert "fewer than the 16 stages" in (stages.refused(12, Layout(pipeline=16)) or "")
 
 
@@ -120,7 +124,7 @@ def test_buffers_are_padded_for_the_ranks():
                     stretched=(("rotary_scaling_factor", 40.0), ("mscale", 0.707)),
                 ),
             ),
-            Layout(pipeline=4, first_layers=1, last_layers=1, attention_mask=True),
+            Layout(pipeline=4, first_layers=1, last_layers=1, attention_mask=True, loss_counts=True),
         ),
     ],
 )

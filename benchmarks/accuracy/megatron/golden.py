@@ -17,8 +17,8 @@ _WORKSPACE = 8 * 4096 * 1024
 """`:4096:8`, in KiB (pytorch aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize)."""
 _NOT_PLANNED = (
     "--use-megatron-fsdp", "--fp8-format", "--optimizer", "--multi-latent-attention", "--mtp-num-layers",
-    "--pipeline-model-parallel-layout", "--use-transformer-engine-op-fuser", "--cuda-graph-impl", "--export-kd-cfg",
-    "--hybrid-layer-pattern", "--hybrid-override-pattern", "--account-for-embedding-in-pipeline-split",
+    "--pipeline-model-parallel-layout", "--use-transformer-engine-op-fuser", "--cuda-graph-impl",
+    "--export-kd-cfg", "--hybrid-layer-pattern", "--hybrid-override-pattern",
     "--overlap-moe-expert-parallel-comm", "--recompute-modules", "--fine-grained-activation-offloading",
     "--apply-query-key-layer-scaling", "--microbatch-group-size-per-virtual-pipeline-stage", "--fp16",
     "--num-distributed-optimizer-instances", "--no-rope-fusion",
@@ -112,6 +112,8 @@ def job_of(row: Mapping[str, Any]) -> Job:
         deterministic=bool(args.get("--deterministic-mode")),
         first_layers=_count(args, "--decoder-first-pipeline-num-layers"),
         last_layers=_count(args, "--decoder-last-pipeline-num-layers"),
+        embedding_counts=bool(args.get("--account-for-embedding-in-pipeline-split")),
+        loss_counts=bool(args.get("--account-for-loss-in-pipeline-split")),
         dispatcher=args.get("--moe-token-dispatcher-type", "allgather"),
         wide_router=args.get("--moe-router-dtype") == "fp32",
         permute_fusion=bool(args.get("--moe-permute-fusion")),

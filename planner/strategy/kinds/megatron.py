@@ -55,6 +55,8 @@ TRAITS = Traits(
             "megatron.expert_capacity",
             "megatron.first_layers",
             "megatron.last_layers",
+            "megatron.embedding_counts",
+            "megatron.loss_counts",
         }
     ),
     flags=(),

@@ -57,6 +57,8 @@ def _layout(
         capacity=share(settings, "expert_capacity"),
         first_layers=number(settings, "first_layers"),
         last_layers=number(settings, "last_layers"),
+        embedding_counts=flag(settings, "embedding_counts", False),
+        loss_counts=flag(settings, "loss_counts", False),
     )
 
 

@@ -71,6 +71,8 @@ TWO_RANKS = (
     PipedCase(architecture="llama-3", checkpointing=Checkpointing.FULL),
     PipedCase(architecture="llama-3", dtype="bfloat16"),
 )
+LOSSES_ALONE = (PipedCase(architecture="llama-3", schedule=Schedule.ZERO_BUBBLE, local=2),)
+"""Run for real, but not planned: what stands between a backward pass's two halves is not replayed."""
 FOUR_RANKS = (
     PipedCase(architecture="llama-3", stages=4, micro_batches=8),
     PipedCase(architecture="llama-3", strategy="ddp_pp", pipelines=2),
