@@ -90,6 +90,8 @@ class Architecture:
     """By which Llama 3.1 and later stretch them; None: not at all."""
     latent: LatentAttention | None = None
     experts: Experts | None = None
+    next_tokens: int = 0
+    """Layers that predict further tokens (`mtp_num_layers`), which are not built here."""
 
     def padded_vocabulary(self, tensor_parallel: int, divisor: int = 128) -> int:
         """As megatron/training/tokenizer pads it: to a multiple of 128 for each tensor parallel rank."""

@@ -63,6 +63,7 @@ def _llama(config: Mapping[str, Any], kind: str) -> Architecture:
         rotary_factor=_rotary(config).get("factor") if _rotary(config).get("rope_type") == "llama3" else None,
         latent=_latent(config),
         experts=_experts(config, kind),
+        next_tokens=int(config.get("num_nextn_predict_layers") or 0),
     )
 
 

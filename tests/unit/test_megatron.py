@@ -204,7 +204,7 @@ def test_experts_of_a_configuration():
          "intermediate_size": 128, "vocab_size": 100, "kv_lora_rank": 8, "q_lora_rank": None, "qk_nope_head_dim": 8,
          "qk_rope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 16, "num_experts_per_tok": 4, "n_group": 4,
          "topk_group": 2, "moe_intermediate_size": 32, "n_shared_experts": 1, "first_k_dense_replace": 3,
-         "routed_scaling_factor": 2.5,
+         "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1,
          "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}},
         "deepseek",
     )  # fmt: skip
@@ -212,4 +212,5 @@ def test_experts_of_a_configuration():
     assert found.latent is not None
     assert [found.experts.has(layer) for layer in range(4)] == [False, False, False, True]
     assert (found.experts.score, found.experts.biased, found.experts.groups) == ("sigmoid", True, 4)
+    assert found.next_tokens == 1
     assert dict(found.latent.stretched) == {"rotary_scaling_factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0}

@@ -14,7 +14,9 @@ _PROVIDER = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
     "expert_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel", "recompute_granularity",
     "recompute_method", "recompute_num_layers", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl",
-    "moe_grouped_gemm", "moe_permute_fusion", "seq_length", "hidden_dropout", "attention_dropout",
+    "moe_grouped_gemm", "moe_permute_fusion", "moe_token_dispatcher_type", "moe_router_dtype",
+    "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split", "seq_length", "hidden_dropout", "attention_dropout",
 )  # fmt: skip
 _RENAMED = {
     "num_virtual_stages_per_pipeline_rank": None,

@@ -35,10 +35,15 @@ def notes_of(context: RankContext) -> tuple[str, ...]:
         f"read in Megatron-LM of August 2026 and Transformer Engine 2.11: attention {layout.attention}, cross entropy"
         f" {layout.cross_entropy}, gradients {_GRADIENTS[layout.fused_gradients]}",
     ]
-    if layout.expert > 1 or (context.part.model.experts is not None and layout.capacity is None):
+    if context.part.model.experts is not None and layout.capacity is None:
         notes.append(
             "tokens are counted as if every expert were chosen equally often: a rank whose experts are chosen more"
             " often holds as much more of them"
+        )
+    if context.part.model.next_tokens:
+        notes.append(
+            "the configuration's multi-token prediction is not planned: Megatron-LM's --mtp-num-layers adds its layers"
+            " and a second pass of the head to the last stage"
         )
     per_node = context.world_size // context.nodes
     if layout.tensor > per_node:
