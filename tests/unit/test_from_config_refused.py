@@ -45,7 +45,7 @@ REFUSED = {
         "rlhf_type: grpo\nmodel: m\nnum_generations: 8\ntrain: {gpus: 4}\nrollout: {gpus: 4}\n",
         "is an ms-swift job on Ray",
     ),
-    "verl": ("actor_rollout_ref: {}\ntrainer: {}\n", "is a verl configuration"),
+    "verl": ("actor_rollout_ref: {}\ntrainer: {}\n", "names no model"),
     "GPT-NeoX": (
         "pipe-parallel-size: 1\nzero_optimization: {stage: 1}\ntrain_micro_batch_size_per_gpu: 4\n",
         "is a GPT-NeoX configuration (by pipe-parallel-size)",
@@ -90,7 +90,10 @@ REFUSED = {
     "SimPO of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: simpo\n", "its trainer is CPOTrainer"),
     "TRL's, nobody says whose": (HEAD + "beta: 0.05\nmax_prompt_length: 1792\n", "could be DPO's, KTO's or ORPO's"),
     "SimPO by its name": (HEAD + "beta: 0.05\nrun_name: llama-3-simpo\n", "simpo by run_name, a job of several models"),
-    "verl's": ("actor_rollout_ref: {model: {path: x}}\n", "its models and phases as a job document"),
+    "verl's": (
+        "actor_rollout_ref: {model: {path: x}}\n",
+        "ppo_micro_batch_size_per_gpu is missing, and verl has no default",
+    ),
     "PPO of TRL": (HEAD + "num_ppo_epochs: 4\n", "reinforcement learning (num_ppo_epochs), a job of several models"),
     "stage of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: ppo\n", "TRL 1.16 has no PPO trainer any more"),
     "8 bits without adapters": (HEAD + "load_in_8bit: true\n", "8-bit weights cannot be trained"),
@@ -147,9 +150,9 @@ def test_what_makes_no_sense_is_one_line(name: str, tmp_path: Path, capsys: pyte
     [
         (
             "deepspeed --module openrlhf.cli.train_dpo --beta 0.1\n",
-            "a command line of OpenRLHF, whose trainers are its own",
+            "names no model: --model.model_name_or_path is missing",
         ),
-        ("python3 -m verl.trainer.main_ppo data.train_batch_size=8\n", "a command line of verl"),
+        ("python3 -m verl.trainer.main_ppo data.train_batch_size=8\n", "names no model"),
         ("accelerate launch train.py --config a.yaml\n", "is a shell script: name the configuration file"),
     ],
 )
