@@ -17,6 +17,8 @@ OWNED = ": "
 """Between the name of a model and the module of a storage."""
 _PER_PROCESS = "cuBLAS workspace"
 """Begins the labels of what a process makes once, whatever models it runs."""
+_MASTER = "fp32 weights, "
+"""Begins the labels of masters that stand behind 16-bit weights: the optimizer's, though they are parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +48,10 @@ class Storages:
         )
 
     def computing(self) -> NDArray[np.bool_]:
-        """Rows that a pass without gradients needs: parameters and buffers."""
+        """Rows that a pass without gradients needs: parameters, without an optimizer's masters, and buffers."""
         kinds = [CATEGORY_INDEX[kind] for kind in (Category.PARAMETERS, Category.BUFFERS)]
-        found: NDArray[np.bool_] = np.isin(self.category, kinds)
+        masters = np.asarray([label.startswith(_MASTER) for label in self.labels], dtype=np.bool_)
+        found: NDArray[np.bool_] = np.isin(self.category, kinds) & ~masters.reshape(len(self.labels))
         return found
 
     def owned(self, role: str) -> "Storages":

@@ -164,8 +164,8 @@ def test_weights_stay_and_the_rest_is_brought_to_train(job: Path, capsys: pytest
     stay = plan["several"]
     rest = {model["role"]: model["rest_bytes"] for model in stay["models"]}
     whole = {model["role"]: model["rest_bytes"] for model in here["models"]}
-    # 16 bits of 16 + 8 + 4 bytes a parameter stay, and what is not cut up.
-    assert rest["policy"] < 0.4 * whole["policy"]
+    # 2 of 16 bytes a parameter stay, and what is not cut up: neither states nor masters.
+    assert rest["policy"] < 0.25 * whole["policy"]
     phases = [{one["name"]: one["peak_bytes"] for one in several["phases"]} for several in (here, stay)]
     assert phases[1]["rollout"] < phases[0]["rollout"]
     assert phases[1]["update"] < phases[0]["update"]

@@ -3,7 +3,8 @@
 verl 0.8.0.dev (b178a3cd): verl/trainer/config/ppo_trainer.yaml with what it takes in (defaults),
 verl/workers/fsdp_workers.py (_build_model_optimizer: fp32 weights, the reference under FSDP's CPUOffload;
 param_offload and optimizer_offload around each phase; AsyncActorRolloutRefWorker),
-verl/trainer/ppo/ray_trainer.py (fit: order of the passes), verl/workers/rollout/vllm_rollout/vllm_async_server.py,
+verl/utils/torch_functional.py (logprobs_from_logits), verl/trainer/ppo/ray_trainer.py (fit: order of the passes),
+verl/workers/rollout/vllm_rollout/vllm_async_server.py,
 verl/workers/rollout/sglang_rollout/async_sglang_server.py (mem_fraction_static is gpu_memory_utilization).
 """
 
@@ -85,7 +86,7 @@ def _scalar(word: str) -> object:
 
 def _job(asked: Asked, named: str | None) -> Written:
     _check(asked)
-    notes: list[str] = []
+    notes = ["log-probabilities are planned as transformers' loss takes them, in fp32: verl's own kernel holds less"]
     path = named or asked.text(f"{_MODEL}.path")
     if path is None:
         raise InputError(f"{asked.where} names no model: plan from-config {asked.where} MODEL")
