@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.distributed_reference import RankRun, run_ranks
 from tests.support.ranks.case import RankCase
-from tests.support.ranks.comparison import differences, measured, replayed
+from tests.support.ranks.comparison import RankFigures, differences, measured, replayed
 from tests.support.ranks.replay import stream_of
 from tests.support.ranks.tensor_cases import (
     EIGHT_RANKS,
@@ -45,10 +45,19 @@ def compare(case: RankCase, world_size: int) -> None:
         run = runs(world_size)[case.label()] if launch == 0 else run_ranks([case], world_size)[0]
         assert not run.error, run.error
         real = [measured(reference, case) for reference in run.references]
-        ours = {rank: own for rank, own in ours.items() if differences(own, real[rank])}
+        ours = {rank: own for rank, own in ours.items() if apart(own, real[rank], case, rank)}
         if not ours:
             return
-    assert {rank: differences(own, real[rank]) for rank, own in ours.items()} == {}
+    assert {rank: apart(own, real[rank], case, rank) for rank, own in ours.items()} == {}
+
+
+def apart(ours: RankFigures, real: RankFigures, case: RankCase, rank: int) -> dict[str, int]:
+    """Figures that differ. What transformers loads of a late rank's uneven shard has no padding before the first
+    forward gives it some (_fsdp_param.py: reset_sharded_param), and it never peaks there."""
+    found = differences(ours, real)
+    if case.changes and case.tensor_parallel > 1 and rank:
+        found.pop("wrapped", None)
+    return found
 
 
 @pytest.mark.parametrize("case", TWO_RANKS + EXPERTS_OF_TWO, ids=RankCase.label)
