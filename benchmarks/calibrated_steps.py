@@ -2,9 +2,10 @@
 
     .venv/bin/python -m benchmarks.calibrated_steps [--rounds 3] [--steps 9] [--quick]
 
-Three small models in fp32, one process. Each round calibrates anew into a cache folder of its own, plans every model
-and runs its steps, so that what else the machine does weighs on both alike. Writes
-benchmarks/results/calibrated_steps.json and .md.
+Three small models in fp32, one process on one processor (run it under `taskset -c N`). Each round calibrates anew into
+a cache folder of its own, plans every model and runs its steps. Steps are counted in seconds of the processor, which
+other work of the machine does not lengthen much; a calibration's calls are short, and its 30th percentile is seldom
+interrupted. Writes benchmarks/results/calibrated_steps.json and .md.
 """
 
 import argparse
@@ -54,17 +55,17 @@ optimizer = torch.optim.AdamW(model.parameters())
 batch = torch.randint(0, 8000, (samples, tokens))
 found = []
 for _ in range(2 + steps):
-    start = time.perf_counter()
+    start = time.process_time()
     model(input_ids=batch, labels=batch).loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-    found.append(time.perf_counter() - start)
+    found.append(time.process_time() - start)
 print(json.dumps(found[2:]))
 """
 
 
 def measured(folder: Path, samples: int, tokens: int, steps: int) -> float:
-    """Seconds of a step: the 30th percentile, as a calibration takes it."""
+    """Seconds of the processor of a step: the 30th percentile, as a calibration takes it."""
     command = [sys.executable, "-c", _STEP, str(folder), str(samples), str(tokens), str(steps)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = sorted(json.loads(done.stdout.splitlines()[-1]))
