@@ -1,8 +1,10 @@
 """One stage of Megatron-core's GPTModel on one rank, on the meta device: what it allocates, keeps and frees.
 
     group      collectives of a rank's groups, which send nothing
-    linear     Transformer Engine's linear layers, and Megatron-core's own
+    linear     Transformer Engine's linear layers
     attention  its attention backends
+    latent     multi-latent attention
+    local      layers of Megatron-core's own
     functions  fused functions between them
     layers     TransformerLayer and its parts
     experts    mixture-of-experts layers
