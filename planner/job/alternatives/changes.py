@@ -15,7 +15,7 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.search.nearest_change import grown
 from gpu_plan.planner.search.task import AnyTask
-from gpu_plan.planner.search.training.notes.experts import wide_experts
+from gpu_plan.planner.search.training.notes.experts import fused_experts, wide_experts
 from gpu_plan.planner.search.training.task import TrainingTask
 
 
@@ -38,6 +38,7 @@ class Job:
         return Known(
             own_kernel=has_kernel(config.get("model_type"), self.cluster.gpu.compute_capability),
             stored=scheme_of(config) is not None,
+            fused_experts=isinstance(task, TrainingTask) and fused_experts(task.evaluator.provider.spec()),
             wide_experts=isinstance(task, TrainingTask)
             and wide_experts(task.evaluator.provider.spec(), task.evaluator.workload),
         )

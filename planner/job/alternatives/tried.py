@@ -155,7 +155,7 @@ def _changes(job: Job, fits: bool) -> Iterator[tuple[Way | None, str, Callable[[
             yield None, words, lambda task=task: task  # type: ignore[misc]
     if fits or training is None or job.request.model.endswith(".py"):
         return
-    for way in together(job.request, training):
+    for way in together(job.request, training, job.known):
         yield way, way.words, partial(asked, job, way)
 
 

@@ -89,8 +89,10 @@ class Known:
     """Whether the class has a kernel for its attention that torch has not."""
     stored: bool = False
     """Whether the checkpoint is quantised already."""
+    fused_experts: bool = False
+    """Whether the class holds experts that a base in four bits keeps wide unless they are packed on request."""
     wide_experts: bool = False
-    """Whether a base in four bits keeps its experts wide."""
+    """Whether this job has such a base."""
 
 
 _NOTHING = Known()
@@ -124,13 +126,14 @@ def ways(request: Request, workload: object = None, known: Known = _NOTHING) -> 
         yield from _leaner_states(given, workload)
     for quantised in (False, True):
         if not peft.quantises and (quantised or not peft.adapts):
-            yield Way(options={"peft": str(adapters_on(quantised=quantised))})
+            packed = {"quant.experts": "true"} if quantised and known.fused_experts else {}
+            yield Way(options={"peft": str(adapters_on(quantised=quantised))}, settings=packed)
 
 
-def together(request: Request, workload: Workload) -> Iterator[Way]:
+def together(request: Request, workload: Workload, known: Known = _NOTHING) -> Iterator[Way]:
     """Several at once, as they are run together: lean states, adapters beside a loss that makes no logits, and with
     those a sample that is half as long, and half of that."""
-    alone = list(ways(request, workload))
+    alone = list(ways(request, workload, known))
     fused = next((way for way in alone if _FUSED in way.options), Way())
     same = list(_same_update(dict(request.words), workload)) if alone else []
     lean = [way for way in alone if {"optimizer", "precision"} & way.options.keys() and way not in same]
@@ -145,7 +148,7 @@ def together(request: Request, workload: Workload) -> Iterator[Way]:
             yield way.and_(fused)
     for length in shorter(workload):
         for way in adapters or [Way()]:
-            yield Way(options={**way.options, **fused.options, _LENGTH: str(length)})
+            yield Way(options={**way.options, **fused.options, _LENGTH: str(length)}, settings=way.settings)
 
 
 def shorter(workload: Workload) -> Iterator[int]:

@@ -40,6 +40,11 @@ def wide_experts(spec: ModelSpec, workload: Workload) -> bool:
     return workload.peft.quantises and dict(workload.settings).get("quant.base") != "int8" and bool(_wide(spec))
 
 
+def fused_experts(spec: ModelSpec) -> bool:
+    """Whether the class holds experts that no base packs by itself."""
+    return bool(_wide(spec))
+
+
 def _wide(spec: ModelSpec) -> list[ParameterSpec]:
     """Fused experts that are no packed ones."""
     fused = (p for p in spec.parameters if len(p.shape) >= 3 and "expert" in p.name.lower() and is_floating(p.dtype))
