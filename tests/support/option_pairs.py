@@ -79,6 +79,9 @@ SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "megatron.grad_dtype": ("bfloat16",), "megatron.precision_aware": ("true",),
     "megatron.moments_dtype": ("bfloat16",),
     "megatron.expert_tensor": (2,), "megatron.first_layers": (1,), "megatron.last_layers": (1,),
+    "megatron.dispatcher": ("allgather", "flex"), "megatron.router_dtype": ("bfloat16",),
+    "megatron.grouped_experts": ("false",), "megatron.expert_capacity": (1.5,),
+    "megatron.embedding_counts": ("true",), "megatron.loss_counts": ("true",),
     "pipeline.split": ("balanced",), "cp.rotation": ("alltoall",), "checkpoint.offload": ("true",),
     "ddp.gradient_as_bucket_view": ("true",), "zero.reduce_bucket_size": (3000,),
     "zero.prefetch_bucket_size": (3000,), "zero.param_persistence_threshold": (0,), "zero.max_live_parameters": (3000,),
@@ -113,9 +116,17 @@ BESIDE: Mapping[str, Values] = {
     "zero.param_buffer_count": SWAPPED, "zero.param_buffer_size": SWAPPED, "zero.optimizer_buffer_count": SWAPPED,
     "data.padding": {"micro-batch": 4}, "schedule": {"pp": 2}, "vpp": {"pp": 2, "schedule": "interleaved"},
     "pipeline.split": {"pp": 2}, "quant.storage": {"peft": "qlora"}, "quant.upcast": {"peft": "qlora"},
+    "megatron.dispatcher": {"ep": 2}, "megatron.expert_capacity": {"ep": 2}, 
+    "megatron.embedding_counts": {"pp": 2, "set": {"megatron.loss_counts": "true"}},
+    "megatron.loss_counts": {"pp": 2, "set": {"megatron.embedding_counts": "true"}},
     "cp.rotation": {"cp": 2}, "checkpoint.offload": {"checkpointing": "full"}, "quant.experts": {"peft": "qlora"},
 }  # fmt: skip
 """What an option says something about, given beside it in a further pair."""
+
+OF_EXPERTS = frozenset(
+    f"megatron.{name}" for name in ("dispatcher", "router_dtype", "grouped_experts", "expert_capacity", "expert_tensor")
+)
+"""Settings that say something about a model with experts alone."""
 
 Ending = Literal["changes", "refused", "named", "silent"]
 
@@ -192,7 +203,10 @@ class Models:
 
     def of(self, pair: Pair) -> Path:
         """What the pair's strategy can be planned for."""
-        shares = pair.task == "train" and traits_of(pair.strategy).expert_parallel == "must"
+        if pair.task != "train":
+            return self.dense
+        traits = traits_of(pair.strategy)
+        shares = traits.expert_parallel == "must" or (traits.own_model and pair.option in OF_EXPERTS)
         return self.experts if shares else self.dense
 
 
@@ -262,7 +276,7 @@ def ending(pair: Pair, models: Models, plain_of: dict[str, str]) -> tuple[Ending
         return "refused", str(problem)
     if names_it(document, pair):
         return "named", ""
-    key = json.dumps([pair.values(given=False), gpus], sort_keys=True, default=str)
+    key = json.dumps([pair.values(given=False), gpus, model], sort_keys=True, default=str)
     if key not in plain_of:
         try:
             plain_of[key] = told(planned(pair.values(given=False), model, gpus), model)
