@@ -36,7 +36,9 @@ class JobTask(TrainingTask):
         found = replace(TrainingTask.details(self, judgement, lost=lost, best=best), command=None)
         if self.job is None or judgement.states_only or not isinstance(self.evaluator, JobEvaluator):
             return found
-        blocks = self.evaluator.simulate_blocks(judgement)[1] if judgement.simulated is not None else None
+        # Of a run that ended for want of memory nothing is charged behind that.
+        runs = judgement.simulated is not None and judgement.verdict != "no"
+        blocks = self.evaluator.simulate_blocks(judgement)[1] if runs else None
         return replace(found, several=job_figures(judgement, self.job, self.evaluator, blocks))
 
 
