@@ -121,9 +121,11 @@ class _Composed:
         searched = role == self._job.anchor.role
         if searched and phase.does is Does.TRAIN:
             return  # The run itself.
+        needed = searched or phase.does is Does.SYNC
         self._leave()
-        self._move(searched or phase.does is Does.SYNC)
+        self._send_away(needed)
         self._together.begin(_KINDS[phase.does], phase.name)
+        self._bring_back(needed)
         if role not in self._runners:
             self._engine_part(phase, role)
         elif searched:
@@ -137,18 +139,20 @@ class _Composed:
             self._together.send(self._left)
             self._left = None
 
-    def _move(self, needed: bool) -> None:
-        """What of the searched model lies on the host meanwhile comes or goes, as one whole. Of one whose weights stay
-        the rest comes to train alone, which is the run itself."""
-        between = self._job.anchor.between
-        if between is Between.DEVICE:
-            return
-        needed = needed and between is Between.HOST
-        if self._placed is not None and not needed:
+    def _send_away(self, needed: bool) -> None:
+        """What of the searched model lies on the host meanwhile goes, as one whole, where a phase does without."""
+        if self._job.anchor.between is not Between.DEVICE and self._placed is not None and not self._is_here(needed):
             self._together.send(self._placed)
             self._placed = None
-        elif self._placed is None and needed:
+
+    def _bring_back(self, needed: bool) -> None:
+        """It comes in the phase that needs it; what comes for training alone is there when the run itself begins."""
+        if self._job.anchor.between is not Between.DEVICE and self._placed is None and self._is_here(needed):
             self._placed = self._together.bring(self._gone.owned(self._job.anchor.role))
+
+    def _is_here(self, needed: bool) -> bool:
+        """Of a model whose weights stay, the rest comes to train alone."""
+        return needed and self._job.anchor.between is Between.HOST
 
     def _engine_part(self, phase: PhaseGiven, role: str) -> None:
         if self._engine is None:
