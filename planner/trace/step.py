@@ -71,6 +71,7 @@ class Session:
             known.put(batch.tensors[name], value)
         tracker = ModuleTracker(self.model)
         recorder = Recorder(tracker, self.profile, HostReads(known), self._wrappers(), self.origin)
+        recorder.keeps_rules = True
         inputs = {name: v for name, v in batch.tensors.items() if isinstance(v, torch.Tensor)}
         recorder.know([*map(local_tensor, self.model.parameters()), *self.model.buffers(), *inputs.values()])
         autocast = _autocast_of(self.variant.regime)

@@ -247,7 +247,7 @@ def test_no_row_can_end_the_command(scorer: Scorer, given_row: tuple[Row, Kind])
 
 
 def test_a_fault_of_our_own_costs_one_row(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "check", lambda row: 1 / 0)
+    monkeypatch.setattr(cases, "check", lambda *_: 1 / 0)
     found = scorer.one(BY_ID[SINGLE], Kind.MEMORY)
     assert isinstance(found, Aside)
     assert found.reason == "the estimate failed: ZeroDivisionError: division by zero"

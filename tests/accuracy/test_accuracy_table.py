@@ -51,7 +51,7 @@ def test_no_run_that_died_fits_and_none_that_lived_is_refused() -> None:
     everything = COMMITTED["groups"]["all"]
     assert everything["false_fits"] == 0
     assert everything["false_no"] == 0
-    assert (len(LIVED), len(MEMORY)) == (141, 168)
+    assert (len(LIVED), len(MEMORY)) == (142, 169)
 
 
 def test_peaks_are_within_a_hundredth_of_a_percent_where_states_do_not_suffice() -> None:
@@ -75,11 +75,16 @@ def test_device_memory_lies_inside_its_interval() -> None:
 
 
 def test_peak_reserved_under_fsdp2_with_expandable_segments() -> None:
-    """Runs of torchtitan on Hopper: those of one node within its printed digits; three that are not are named."""
+    """Runs of torchtitan on Hopper: within its printed digits but for four that are named.
+
+    Three of these are of one commit, whose units are mirrored as its source wraps them: that brought the second of them
+    from 9.5 %, and the first from 0.4.
+    """
     runs = [line for line in UNCOMPILED if line["group"].startswith(("torchtitan", "torchao"))]
     lines = {line["id"]: line["peak_reserved_error"] for line in runs}
-    unexplained = {"tm-torchtitan-0004": 0.031, "tm-torchtitan-0055": 0.005, "tm-torchtitan-0057": 0.095}
-    assert len(lines) == 18
+    one_commit = {"tm-torchtitan-0055": 0.052, "tm-torchtitan-0057": 0.025, "tm-torchtitan-0059": 0.004}
+    unexplained = {"tm-torchtitan-0004": 0.031, **one_commit}
+    assert len(lines) == 19
     assert all(abs(lines[name]) < known for name, known in unexplained.items())
     assert max(abs(error) for name, error in lines.items() if name not in unexplained) < 0.0015
     assert abs(LINES["tm-torchtitan-0048"]["peak_active_error"]) < 1e-6

@@ -110,6 +110,9 @@ class Recorder(TorchDispatchMode):
     `known` storages (parameters, buffers, batch) are not events: strategies place them.
     """
 
+    keeps_rules = False
+    """Whether temporaries that follow a rule keep it, and stand there with no bytes where the kernel does without."""
+
     def __init__(
         self,
         modules: ModuleTracker,
@@ -231,7 +234,7 @@ class Recorder(TorchDispatchMode):
         return tid
 
     def _scratch(self, sizes: list[int], ruled: list[Ruled], operator: str, where: int) -> None:
-        """A kernel's own temporaries: there, all at once, while the kernel runs; ruled ones of no bytes as well."""
+        """A kernel's own temporaries: there, all at once, while the kernel runs."""
         first = len(self.raw.tensors)
         for nbytes, rule in (*((size, None) for size in sizes), *((one.nbytes(0), one) for one in ruled)):
             self._event(Kind.ALLOC, len(self.raw.tensors))
@@ -278,8 +281,10 @@ class Recorder(TorchDispatchMode):
             self._in_place[fresh[0]] = (old, len(self.raw.kind))
         if not fresh and not func._schema.is_mutable and func.namespace != _COLLECTIVES:
             return out
-        ruled = self._profile.ruled_scratch(name, args)
-        self._scratch(self._profile.scratch(name, args, written), ruled, name, where)
+        scratch, ruled = self._profile.scratch(name, args, written), self._profile.ruled_scratch(name, args)
+        if not self.keeps_rules:
+            scratch, ruled = scratch + [one.nbytes(0) for one in ruled if one.nbytes(0)], []
+        self._scratch(scratch, ruled, name, where)
         self._note_operator(func, name, where, phase, reads, written, args, out)
         return out
 
