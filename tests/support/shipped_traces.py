@@ -82,7 +82,7 @@ def passed_through(found: set[str]) -> Iterator[None]:
 
 
 def variants(provider: TraceProvider, gpu: str) -> dict[str, StepVariant]:
-    """What the default search asks for."""
+    """What the default search asks for of a rank that computes whole samples with the whole model."""
     found: dict[str, StepVariant] = {}
     for spread in SPREADS:
         cluster = parse_cluster(spread + gpu)
@@ -101,8 +101,8 @@ def variants(provider: TraceProvider, gpu: str) -> dict[str, StepVariant]:
         opener = Openers(traces=lambda *_: provider)
         task = prepare(request, cluster, provider.source, lambda _: None, opener).task
         for family in task.families():
-            if family.tensor_parallel == 1:
-                variant = task.evaluator.variant(family)
+            variant = task.evaluator.variant(family)
+            if variant.spread == 1 and variant.split is None:
                 found[variant.key()] = variant
     return found
 
