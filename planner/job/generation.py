@@ -6,7 +6,14 @@ from gpu_plan.planner.job.speed import measured_here, speed_for
 from gpu_plan.planner.model.source.headers import differences
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec, built_parameters
-from gpu_plan.planner.options.generation import InferGiven, make_workload, quantisation, read_given, weight_type
+from gpu_plan.planner.options.generation import (
+    InferGiven,
+    make_workload,
+    named_type,
+    quantisation,
+    read_given,
+    weight_type,
+)
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.generation.evaluate import GenerationEvaluator
@@ -35,7 +42,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     return Prepared(
         task=GenerationTask(evaluator, command=request.command, bounded=True),
         spec=spec,
-        fixed=_fixed(workload),
+        fixed=(*_untold(given, workload, source), *_fixed(workload)),
         assumptions=provider.assumptions,
         settings=(*measured_here(cluster), *setting_notes(workload, cluster)),
         warnings=lambda found: warned,
@@ -55,6 +62,18 @@ def generation_provider(
         use_cache=request.use_cache,
         note=note,
     )
+
+
+def _untold(given: InferGiven, workload: InferWorkload, source: ModelSource) -> tuple[Assumption, ...]:
+    """The type of the weights, where nothing says it."""
+    if given.precision is not None or source.config is None or named_type(source) is not None:
+        return ()
+    text = (
+        f"the config names no type and no checkpoint is at hand: weights are planned in {workload.precision}, as"
+        " from_pretrained loads them where the checkpoint names none either; many are stored in 16 bits"
+        " (--precision bf16)"
+    )
+    return (Assumption(text=text, basis="assumed"),)
 
 
 def _fixed(workload: InferWorkload) -> tuple[Assumption, ...]:

@@ -14,12 +14,13 @@ from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
 
 def kin_of(model: str) -> list[CatalogEntry]:
-    """Models of one family and kind, smallest first. UsageError for one that the catalog does not have."""
+    """Models of one family and kind, smallest first, of equal ones `model` last. UsageError where it is unknown."""
     entry = find_entry(model)
     if entry is None:
         raise UsageError(f"--max model goes through a family of the catalog, and {model} is of none: `plan models`")
     kin = [other for other in load_index().values() if other.family == entry.family and other.kind == entry.kind]
-    return sorted((one for one in kin if one.native and one.parameters), key=lambda one: (one.parameters or 0, one.id))
+    known = (one for one in kin if one.native and one.parameters)
+    return sorted(known, key=lambda one: (one.parameters or 0, one.id == entry.id, one.id))
 
 
 def largest_model(request: Request, cluster: Cluster, note: Note) -> tuple[str | None, str | None, list[str]]:

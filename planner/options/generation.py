@@ -223,17 +223,22 @@ def weight_type(given: WeightType | None, source: ModelSource) -> tuple[WeightTy
     """
     if given is not None:
         return given, "given"
+    return named_type(source) or PLAIN_WEIGHTS, "default"
+
+
+def named_type(source: ModelSource) -> WeightType | None:
+    """What the config or the checkpoint says of the weights' type; None where neither is at hand that does."""
     config = source.config or {}
     text = config.get("text_config")
     for part in (config, text if isinstance(text, dict) else {}):
         for key in ("dtype", "torch_dtype"):
             found = _BY_DTYPE.get(str(part.get(key, "")).removeprefix("torch."))
             if found is not None:
-                return found, "default"
+                return found
     stored = [name for name in (source.stored.by_dtype if source.stored else {}) if name in _BY_DTYPE]
     if not stored and (scheme := scheme_of(config)) is not None and scheme.rest_dtype is not None:
-        return _BY_DTYPE[scheme.rest_dtype], "default"
-    return (_BY_DTYPE[stored[0]] if stored else PLAIN_WEIGHTS), "default"
+        return _BY_DTYPE[scheme.rest_dtype]
+    return _BY_DTYPE[stored[0]] if stored else None
 
 
 _BY_DTYPE = {kind.dtype: kind for kind in map(WeightType, WeightType.names())}

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @cache
 def runs(world_size: int) -> dict[str, tuple[dict[str, Any], ...]]:
-    pytest.importorskip("megatron.core")
+    pytest.importorskip("megatron.core", reason="pip install --no-deps megatron-core==0.16.1")
     return run_all([case for case in CASES if case.world == world_size], world_size)
 
 

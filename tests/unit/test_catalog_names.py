@@ -31,6 +31,13 @@ def test_a_size_alone_means_dense_models_of_that_size() -> None:
     assert family_members("no such family") == []
 
 
+def test_of_equal_models_the_one_that_was_asked_about_is_looked_at_first() -> None:
+    for asked in ("meta-llama/Llama-3.1-8B", "meta-llama/Meta-Llama-3-8B"):
+        kin = kin_of(asked)
+        size = next(one.parameters for one in kin if one.id == asked)
+        assert [one.id for one in kin if one.parameters == size][-1] == asked
+
+
 def test_the_largest_model_is_looked_for_from_above() -> None:
     kin = kin_of("openai-community/gpt2")
     names = [entry.id.rpartition("/")[2] for entry in kin]
