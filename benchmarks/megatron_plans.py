@@ -35,12 +35,27 @@ class Published:
     why: str
 
 
+_LLAMA = (
+    "meta-llama/Llama-3.1-405B --gpus 2048x8xH100 --tp 8 --pp 16 --global-batch 2048 --micro-batch 1 --seq-len 8192"
+)
+_LLAMA_TOKENS = 400e12 / (6 * 405.9e9 + 6 * 126 * 16384 * 8192)
+_DEEPSEEK = (
+    "deepseek-ai/DeepSeek-V3 --gpus 256x8xH800 --pp 16 --ep 64 --tp 1 --micro-batch 1 --global-batch 15360"
+    " --set megatron.first_layers=3 --set megatron.last_layers=2"
+)
+_DEEPSEEK_TOKENS = 1e12 / (180e3 * 3600)
+_QWEN = (
+    "Qwen/Qwen3-235B-A22B --gpus 32x8xH100 --tp 4 --pp 8 --vpp 4 --ep 8 --micro-batch 1 --global-batch 2048"
+    " --seq-len 4096"
+)
+_QWEN_TOKENS = 2048 * 4096 / 29.0 / 256
+_ENDS_COUNT = "--set megatron.embedding_counts=true --set megatron.loss_counts=true"
+
 JOBS = (
     Published(
         name="Llama-3.1-405B, 16,384 H100",
-        words="meta-llama/Llama-3.1-405B --gpus 2048x8xH100 --tp 8 --pp 16 --global-batch 2048 --micro-batch 1"
-        " --seq-len 8192 --set megatron.first_layers=7 --set megatron.last_layers=7",
-        tokens_per_gpu=400e12 / (6 * 405.9e9 + 6 * 126 * 16384 * 8192),
+        words=f"{_LLAMA} --set megatron.first_layers=7 --set megatron.last_layers=7",
+        tokens_per_gpu=_LLAMA_TOKENS,
         source="The Llama 3 Herd of Models, table 4: TP 8, PP 16, DP 128, 16M tokens a batch, bf16, 400 TFLOP/s a GPU"
         " (tokens by 6 P + 6 L h s FLOPs each)",
         why="16 micro batches through 16 stages under 1F1B leave ranks waiting for nearly half of the step, which"
@@ -48,42 +63,37 @@ JOBS = (
     ),
     Published(
         name="the same, 4 virtual stages",
-        words="meta-llama/Llama-3.1-405B --gpus 2048x8xH100 --tp 8 --pp 16 --vpp 4 --global-batch 2048 --micro-batch 1"
-        " --seq-len 8192 --set megatron.embedding_counts=true --set megatron.loss_counts=true",
-        tokens_per_gpu=400e12 / (6 * 405.9e9 + 6 * 126 * 16384 * 8192),
+        words=f"{_LLAMA} --vpp 4 {_ENDS_COUNT}",
+        tokens_per_gpu=_LLAMA_TOKENS,
         source="as above",
         why="more micro batches are in flight than Megatron-core has room for",
     ),
     Published(
         name="the same, 4 virtual stages, full recomputation",
-        words="meta-llama/Llama-3.1-405B --gpus 2048x8xH100 --tp 8 --pp 16 --vpp 4 --global-batch 2048 --micro-batch 1"
-        " --seq-len 8192 --set megatron.embedding_counts=true --set megatron.loss_counts=true --checkpointing full",
-        tokens_per_gpu=400e12 / (6 * 405.9e9 + 6 * 126 * 16384 * 8192),
+        words=f"{_LLAMA} --vpp 4 {_ENDS_COUNT} --checkpointing full",
+        tokens_per_gpu=_LLAMA_TOKENS,
         source="as above",
         why="every layer is computed once more",
     ),
     Published(
         name="DeepSeek-V3, 2,048 H800",
-        words="deepseek-ai/DeepSeek-V3 --gpus 256x8xH800 --pp 16 --ep 64 --tp 1 --micro-batch 1 --global-batch 15360"
-        " --set megatron.first_layers=3 --set megatron.last_layers=2",
-        tokens_per_gpu=1e12 / (180e3 * 3600),
+        words=_DEEPSEEK,
+        tokens_per_gpu=_DEEPSEEK_TOKENS,
         source="DeepSeek-V3 Technical Report: PP 16, EP 64 over 8 nodes, ZeRO-1, 180K H800 hours a trillion tokens",
         why="DeepSeek keeps activations in FP8 and recomputes norms and up-projections; neither is planned here",
     ),
     Published(
         name="the same, full recomputation",
-        words="deepseek-ai/DeepSeek-V3 --gpus 256x8xH800 --pp 16 --ep 64 --tp 1 --micro-batch 1 --global-batch 15360"
-        " --set megatron.first_layers=3 --set megatron.last_layers=2 --checkpointing full",
-        tokens_per_gpu=1e12 / (180e3 * 3600),
+        words=f"{_DEEPSEEK} --checkpointing full",
+        tokens_per_gpu=_DEEPSEEK_TOKENS,
         source="as above",
         why="bf16 products where DeepSeek's are FP8, every layer computed once more, and tokens waited for where"
         " DualPipe sends them beside others",
     ),
     Published(
         name="Qwen3-235B-A22B, 256 H100",
-        words="Qwen/Qwen3-235B-A22B --gpus 32x8xH100 --tp 4 --pp 8 --vpp 4 --ep 8 --micro-batch 1 --global-batch 2048"
-        " --seq-len 4096 --set megatron.embedding_counts=true --set megatron.loss_counts=true",
-        tokens_per_gpu=2048 * 4096 / 29.0 / 256,
+        words=f"{_QWEN} {_ENDS_COUNT}",
+        tokens_per_gpu=_QWEN_TOKENS,
         source="Megatron MoE ModelZoo: TP 4, PP 8, VPP 4, EP 8, bf16, DeepEP, 29.0 s a step (tq-moe-modelzoo-0333);"
         " recomputation not printed",
         why="what the job recomputed is not printed, nor how evenly experts were chosen; the same job under"
@@ -91,9 +101,8 @@ JOBS = (
     ),
     Published(
         name="the same, full recomputation",
-        words="Qwen/Qwen3-235B-A22B --gpus 32x8xH100 --tp 4 --pp 8 --vpp 4 --ep 8 --micro-batch 1 --global-batch 2048"
-        " --seq-len 4096 --set megatron.embedding_counts=true --set megatron.loss_counts=true --checkpointing full",
-        tokens_per_gpu=2048 * 4096 / 29.0 / 256,
+        words=f"{_QWEN} {_ENDS_COUNT} --checkpointing full",
+        tokens_per_gpu=_QWEN_TOKENS,
         source="as above",
         why="as above",
     ),

@@ -7,7 +7,7 @@ copy alone, and waits for the sums that the plan names.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -70,29 +70,22 @@ class Bounds:
         if family.expert_parallel > family.tensor_parallel * family.context_parallel:
             return self._least_apart(family, cuts)
         alone, degree = self.alone(family), family.tensor_parallel * family.context_parallel
-        states = self._held(alone, degree, self.evaluator.judge_states(alone, cuts[0]))
-        if states > self.evaluator.capacity_bytes:
-            return Least(seconds=None, bytes=states)
-        best: float | None = None
-        first: int | None = None
-        for batch in cuts:
-            try:
-                judged = self.evaluator.judge_uncounted(alone, batch)
-            except NotTraceableError:
-                break  # larger than any shipped trace
-            held = self._held(alone, degree, judged)
-            first = held if first is None else first
-            if held > self.evaluator.capacity_bytes:
-                break
-            seconds = self._seconds(alone, degree, batch, judged, tokens=family.context_parallel > 1)
-            best = seconds if best is None else min(best, seconds)
-        return Least(seconds=best, bytes=first or states)
+        tokens = family.context_parallel > 1
+        return self._over(
+            alone, degree, cuts, lambda batch, judged: self._seconds(alone, degree, batch, judged, tokens=tokens)
+        )
 
     def _least_apart(self, family: Family, cuts: list[Batch]) -> Least:
         """Of ranks that hold whole experts each: of even choices every rank computes as much as it does alone, moves at
         least its part of the bytes, waits for the tokens that it hands over and gets, and has at least its part of what
         it holds alone."""
         alone, ranks = self.alone(family), family.expert_parallel
+        return self._over(alone, ranks, cuts, lambda batch, judged: self._seconds_apart(alone, ranks, batch, judged))
+
+    def _over(
+        self, alone: Family, ranks: int, cuts: list[Batch], seconds_of: Callable[[Batch, StepJudgement], float]
+    ) -> Least:
+        """The least of all cuts, each known from what a rank alone takes and does."""
         states = self._held(alone, ranks, self.evaluator.judge_states(alone, cuts[0]))
         if states > self.evaluator.capacity_bytes:
             return Least(seconds=None, bytes=states)
@@ -107,7 +100,7 @@ class Bounds:
             first = held if first is None else first
             if held > self.evaluator.capacity_bytes:
                 break
-            seconds = self._seconds_apart(alone, ranks, batch, judged)
+            seconds = seconds_of(batch, judged)
             best = seconds if best is None else min(best, seconds)
         return Least(seconds=best, bytes=first or states)
 
