@@ -14,7 +14,7 @@ from torch import nn
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.functions import ScaledSoftmax
-from gpu_plan.planner.trace.megatron.group import all_sum, gather_into, scatter_sum
+from gpu_plan.planner.trace.megatron.group import all_sum, gather, gather_into, scatter_sum
 from gpu_plan.planner.trace.megatron.linear import Norm, Shared, dummy_of, input_gradient, product, weight_gradient
 
 
@@ -29,8 +29,8 @@ def part_of(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
     return buffer.view(-1)[: math.prod(shape)].view(shape)
 
 
-class _Linear(torch.autograd.Function):
-    """Keeps its input; tokens of other ranks are gathered in the buffer."""
+class GatheredLinear(torch.autograd.Function):
+    """Keeps its input; tokens of other ranks are gathered in the buffer (get_global_memory_buffer)."""
 
     @staticmethod
     def forward(
@@ -64,8 +64,6 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
-        from gpu_plan.planner.trace.megatron.group import gather
-
         return (gather(grads[0], ctx.shared.ranks) if ctx.shared.sequence else grads[0]), None
 
 
@@ -87,7 +85,7 @@ class LocalLinear(Gathers):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         buffer = self.gathered if self._column and self._shared.gathers else None
-        out: torch.Tensor = _Linear.apply(
+        out: torch.Tensor = GatheredLinear.apply(
             x, self.weight, dummy_of(self, self.weight), buffer, self._shared, self._column
         )
         if not self._column and self._shared.ranks > 1:

@@ -12,39 +12,10 @@ from torch import nn
 
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
-from gpu_plan.planner.trace.megatron.group import all_sum, gather_into, scatter_sum
+from gpu_plan.planner.trace.megatron.group import all_sum, gather_into
 from gpu_plan.planner.trace.megatron.layers import shared_of
-from gpu_plan.planner.trace.megatron.linear import Shared, dummy_of, input_gradient, product, weight_gradient
-from gpu_plan.planner.trace.megatron.local import part_of
-
-
-class _Head(torch.autograd.Function):
-    """Keeps its input; tokens of other ranks are gathered in a buffer that stays (get_global_memory_buffer)."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, dummy: Any, gathered: Any, shared: Shared
-    ) -> torch.Tensor:
-        total = x if gathered is None else _whole(gathered, x, shared.ranks)
-        ctx.save_for_backward(x, weight)
-        ctx.dummy, ctx.gathered, ctx.shared = dummy, gathered, shared
-        return product(total, weight, None)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
-        x, weight = ctx.saved_tensors
-        shared: Shared = ctx.shared
-        grad = grads[0]
-        total = x if ctx.gathered is None else _whole(ctx.gathered, x, shared.ranks)
-        whole = input_gradient(grad, weight)
-        of_input = whole
-        if shared.ranks > 1:
-            of_input = scatter_sum(whole, shared.ranks) if shared.sequence else all_sum(whole, shared.ranks)
-        return of_input, weight_gradient(grad, total, ctx.dummy), None, None, None
-
-
-def _whole(buffer: torch.Tensor, x: torch.Tensor, ranks: int) -> torch.Tensor:
-    return gather_into(part_of(buffer, x.shape[0] * ranks, *x.shape[1:]), x, ranks)
+from gpu_plan.planner.trace.megatron.linear import dummy_of
+from gpu_plan.planner.trace.megatron.local import GatheredLinear
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -141,8 +112,9 @@ class Head(nn.Module):
         self._shared = shared_of(layout)
 
     def forward(self, x: torch.Tensor, gathered: torch.Tensor | None) -> torch.Tensor:
-        out: torch.Tensor = _Head.apply(
-            x, self.weight, dummy_of(self, self.weight), gathered if self._shared.gathers else None, self._shared
+        buffer = gathered if self._shared.gathers else None
+        out: torch.Tensor = GatheredLinear.apply(
+            x, self.weight, dummy_of(self, self.weight), buffer, self._shared, True
         )
         return out
 
