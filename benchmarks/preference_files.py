@@ -1,11 +1,12 @@
 """Public configurations of preference and reinforcement learning jobs: read right, read wrong, refused.
 
-    .venv/bin/python -m benchmarks.preference_files FOLDER
+    .venv/bin/python -m benchmarks.preference_files FOLDER [DRAW]
 
 FOLDER holds files of one commit of each repository as OWNER/NAME/PATH, and the commit in OWNER/NAME.commit. A file is
 such a configuration by what its text or its place says (`job_of`), never by whether `plan from-config` can read it. Of
-each repository the first MOST are drawn, its files shuffled by SEED; nothing is replaced afterwards. What each must
-give is read off its keys here, by lines that share nothing with `plan`. Writes benchmarks/results/preference_files.md.
+each repository the first few are drawn, its files shuffled by the draw's seed; nothing is replaced afterwards, and a
+later draw takes none that an earlier one had. What each must give is read off its keys here, by lines that share
+nothing with `plan`. Writes benchmarks/results/preference_files.md, or that of the draw.
 """
 
 import contextlib
@@ -16,14 +17,30 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from gpu_plan.cli import main as plan
 
-SEED, MOST = 20261123, 6
-OUT = Path(__file__).parent / "results" / "preference_files.md"
+RESULTS = Path(__file__).parent / "results"
+
+
+class Draw(NamedTuple):
+    """Which files are drawn."""
+
+    seed: int
+    most: int
+    """Of a repository."""
+    page: str
+    before: tuple[str, ...] = ()
+    """Pages of earlier draws, whose files are left out."""
+
+
+DRAWS = {
+    "first": Draw(20261123, 6, "preference_files.md"),
+    "second": Draw(24112026, 4, "preference_files_second.md", ("preference_files.md",)),
+}
 PLANNED = {"dpo", "ipo", "kto", "orpo", "grpo", "gdpo", "rloo", "reward"}
 _AS = {"ipo": "dpo", "gdpo": "grpo", "rm": "reward"}
 _PLACES = ("simpo", "orpo", "dpo", "kto", "grpo", "rloo", "ppo", "reward")
@@ -33,8 +50,8 @@ _AXOLOTL = {"micro-batch": "micro_batch_size", "grad-accum": "gradient_accumulat
 
 def job_of(path: str, text: str) -> str | None:
     """What a file trains by: its own word for it, else its place's; None where it is no such job."""
-    for key in ("rl", "stage", "rlhf_type"):
-        found = re.search(rf"^{key}:\s*['\"]?(\w+)", text, re.M)
+    for sign in (r"^rl:\s*", r"^stage:\s*", r"^rlhf_type:\s*", r"--rlhf_type\s+", r"--stage\s+", r"adv_estimator=\s*"):
+        found = re.search(rf"{sign}['\"]?(\w+)", text, re.M)
         if found and found[1].lower() not in ("sft", "pt", "null", "none", "false"):
             return found[1].lower()
     if re.search(r"^reward_model:\s*true", text, re.M):
@@ -45,9 +62,10 @@ def job_of(path: str, text: str) -> str | None:
     return next((word for word in _PLACES if re.search(rf"(^|[/_.-]){word}([/_.-]|$)", name)), None)
 
 
-def draw(folder: Path) -> list[tuple[str, str, str]]:
+def drawn(folder: Path, draw: Draw) -> list[tuple[str, str, str]]:
     """Repository, path and job of each drawn file."""
     found = []
+    before = "".join((RESULTS / page).read_text() for page in draw.before)
     for commit in sorted(folder.glob("*/*.commit")):
         root = commit.with_suffix("")
         repository = f"{root.parent.name}/{root.name}"
@@ -57,10 +75,10 @@ def draw(folder: Path) -> list[tuple[str, str, str]]:
             if path.suffix not in (".yaml", ".yml", ".sh", ".json") or not path.is_file() or "test" in place:
                 continue
             job = job_of(place, path.read_text(errors="replace"))
-            if job is not None:
+            if job is not None and f"| {repository} | {place} |" not in before:
                 own.append((repository, place, job))
-        random.Random(SEED).shuffle(own)
-        found += own[:MOST]
+        random.Random(draw.seed).shuffle(own)
+        found += own[: draw.most]
     return found
 
 
@@ -136,25 +154,26 @@ def _job_flaws(job: dict[str, Any], text: str) -> Any:
         yield "no critic"
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, name: str = "first") -> None:
     """Judges all and writes the table."""
-    rows = [(*one, *judged(folder, *one)) for one in draw(folder)]
+    draw = DRAWS[name]
+    rows = [(*one, *judged(folder, *one)) for one in drawn(folder, draw)]
     count = Counter(row[3] for row in rows)
     commits = {path.stem: path.read_text().strip()[:10] for path in sorted(folder.glob("*/*.commit"))}
     lines = [
         "# Configurations of preference and reinforcement learning jobs",
         "",
         f"{len(rows)} files of {len({row[0] for row in rows})} public repositories, drawn by"
-        f" `benchmarks/preference_files.py` (seed {SEED}): {count['right']} right, {count['wrong']} wrong,"
+        f" `benchmarks/preference_files.py` (seed {draw.seed}): {count['right']} right, {count['wrong']} wrong,"
         f" {count['refused']} refused. Commits: {', '.join(f'{name} {commit}' for name, commit in commits.items())}.",
         "",
         "| repository | file | its job | end | what was said |",
         "|---|---|---|---|---|",
     ]
     lines += [f"| {row[0]} | {row[1]} | {row[2]} | {row[3]} | {row[4].replace('|', '/')[:240]} |" for row in rows]
-    OUT.write_text("\n".join(lines) + "\n")
+    (RESULTS / draw.page).write_text("\n".join(lines) + "\n")
     print(dict(count))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
+    main(Path(sys.argv[1]).resolve(), *sys.argv[2:])
