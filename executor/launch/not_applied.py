@@ -10,6 +10,8 @@ _SCRIPT_SETTINGS = {
     "ddp.gradient_as_bucket_view": "DistributedDataParallelKwargs(gradient_as_bucket_view=True) among the script's"
     " kwargs_handlers",
     "dtype.reduce": "a MixedPrecisionPolicy with that reduce_dtype in the script's FullyShardedDataParallelPlugin",
+    "fsdp.sync_each_batch": "GradientAccumulationPlugin(sync_each_batch=True), or a loop without no_sync, in the"
+    " script",
     "kernels.liger": "the script applies Liger's kernels (`use_liger_kernel` of TrainingArguments)",
 }
 _SPREAD_SETTINGS = {
@@ -18,7 +20,12 @@ _SPREAD_SETTINGS = {
 }
 """Of models that are spread over ranks: what transformers decides itself."""
 _NEUTRAL = frozenset(
-    {("fsdp.reshard_after_forward", "true"), ("ddp.gradient_as_bucket_view", "false"), ("kernels.liger", "false")}
+    {
+        ("fsdp.reshard_after_forward", "true"),
+        ("fsdp.sync_each_batch", "false"),
+        ("ddp.gradient_as_bucket_view", "false"),
+        ("kernels.liger", "false"),
+    }
 )
 _SPREAD_NEUTRAL = frozenset({("dtype.reduce", "float32")})
 """What they do anyway where weights are fp32."""

@@ -1,8 +1,8 @@
 """Jobs of several models that a file names: which recipe they are, and what it is told. Those without one are refused.
 
 Meanings and defaults: trl 1.16 trainer/{dpo,kto,reward,grpo,rloo}_config.py; axolotl 0.18 utils/schemas/{config,
-trl}.py, core/builders/rl.py; LLaMA-Factory 0.9.5 hparams/finetuning_args.py, train/{dpo,kto,rm,ppo}; ms-swift 3
-pipelines/train.
+trl}.py, core/builders/rl.py; LLaMA-Factory 0.9.5 hparams/finetuning_args.py, train/{dpo,kto,rm,ppo}; ms-swift 4.5
+arguments/rlhf_args.py; princeton-nlp/SimPO scripts/simpo_config.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,15 @@ class NamedJob:
 
 
 _RL = {
-    "dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "grpo": "grpo", "gdpo": "grpo",
+    "dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "grpo": "grpo", "gdpo": "grpo", "simpo": "simpo",
 }  # fmt: skip
 """Recipe by the word of axolotl's `rl`: gdpo is GRPO that adds its rewards up otherwise."""
 _STAGES = {"dpo": "dpo", "kto": "kto", "rm": "reward"}
-_RLHF = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "rm": "reward"}
+_RLHF = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "cpo": "cpo", "simpo": "simpo", "rm": "reward"}
+_PURE = "simpo"
+_SUPERVISED = ("cpo", {"cpo_alpha": 1.0, "sft_weight": 0.0})
+"""What SimPO is beside a supervised loss of the wanted answer, and the weights of one with what they are left out."""
 _WITHOUT = {
-    "simpo": "its trainer is CPOTrainer, and no recipe runs it",
-    "cpo": "its trainer is CPOTrainer, and no recipe runs it",
     "ebft": "no trainer of TRL's does it",
     "ppo": GONE["ppo"],
     "gkd": "its student generates, and the recipe distill trains on given completions",
@@ -44,6 +45,8 @@ _OWN_LOOPS = {
     "litgpt": "no trainer of TRL's does it",
 }
 _TRL_KEYS = {
+    "simpo": ("simpo_gamma", "gamma_beta_ratio"),
+    "cpo": ("cpo_alpha",),
     "kto": ("desirable_weight", "undesirable_weight"),
     "reward": ("center_rewards_coefficient",),
     "dpo": ("precompute_ref_log_probs", "ref_model_init_kwargs", "rpo_alpha", "f_divergence_type", "sync_ref_model"),
@@ -55,9 +58,12 @@ _TRL_KEYS = {
 """Keys that one of TRL's configs has and the others have not; rloo shares grpo's."""
 _NAMES = ("output_dir", "hub_model_id", "run_name", "wandb_project")
 _SHARED = ("beta", "max_prompt_length", "loss_type", "generate_during_eval")
-_WORDS = ("rl", "stage", "rlhf_type", "pref_loss", "pref_beta", "rl_beta", "reward_model", "loss_type")
+_WORDS = (
+    "rl", "stage", "rlhf_type", "pref_loss", "pref_beta", "rl_beta", "reward_model", "loss_type", "simpo_gamma",
+    "gamma_beta_ratio", "cpo_alpha", "sft_weight",
+)  # fmt: skip
 """Read: what they say is the recipe, or a number that changes no memory."""
-_RECIPES = ("rloo", "grpo", "orpo", "kto", "dpo", "reward")
+_RECIPES = ("rloo", "grpo", "orpo", "simpo", "cpo", "kto", "dpo", "reward")
 """By which a file may be called."""
 _USUAL_LENGTH = 1024
 """max_length of DPOConfig, KTOConfig and RewardConfig, and of ORPOConfig."""
@@ -94,35 +100,42 @@ def _by_word(content: Content, kind: str, path: str) -> NamedJob | None:
         return None
     loss = str(content.get("pref_loss") or "").lower()
     if kind == "llamafactory" and word == "dpo" and loss in ("orpo", "simpo"):
-        key, word, known = "pref_loss", loss, {"orpo": "orpo"}
+        return NamedJob(recipe=loss, source=f"pref_loss: {loss}")  # train/dpo/trainer.py: no supervised part
     if word in known:
-        return NamedJob(recipe=known[word], source=f"{key}: {word}")
+        recipe = _supervised(content, "cpo_alpha") if word == _PURE else known[word]
+        return NamedJob(recipe=recipe, source=f"{key}: {word}")
     own = "its GRPO trainer is its own" if word == "grpo" else "no recipe is known for it"
     because = _WITHOUT.get(word, own)
     raise NotBuiltError(f"{path}: {key}: {word}, a job of several models: {because}: planning for it")
+
+
+def _supervised(content: Content, key: str) -> str:
+    """SimPO alone, or with the supervised loss that a weight above 0 adds: CPOTrainer adds one unless told not to."""
+    recipe, usual = _SUPERVISED
+    weight = content.get(key, usual[key])
+    return _PURE if weight in (0, 0.0, "0", "0.0") else recipe
 
 
 def _of_trl(content: Content, path: str) -> NamedJob | None:
     """TRL's own files, which leave the trainer to the command: by keys of one of them, else by how it is called."""
     if any(key in content for key in ("teacher_model_name_or_path", "teacher_model")):
         return None
+    if content.get("loss_type") == _PURE:
+        return NamedJob(recipe=_supervised(content, "cpo_alpha"), source=f"loss_type: {_PURE}")
     said = _called(content, path)
     signs = {recipe: [key for key in keys if content.get(key) is not None] for recipe, keys in _TRL_KEYS.items()}
     for recipe, keys in signs.items():
         if keys:
             rloo = recipe == "grpo" and said is not None and said.recipe == "rloo"
+            if recipe == _PURE:
+                # SimPO's own scripts weigh that loss by sft_weight, TRL's by cpo_alpha.
+                recipe = _supervised(content, "sft_weight" if "gamma_beta_ratio" in keys else "cpo_alpha")
             return said if rloo else NamedJob(recipe=recipe, source=f"{keys[0]} is {RECIPES[recipe].trainer}'s")
     shared = [key for key in _SHARED if content.get(key) is not None]
     if not shared or (shared == ["loss_type"] and content["loss_type"] in ("nll", "dft", "chunked_nll")):
         return None
     if said is not None:
         return said
-    for key, words in _names(content, path):
-        for word in ("simpo", "cpo"):
-            if word in words:
-                raise NotBuiltError(
-                    f"{path}: {word} by {key}, a job of several models: {_WITHOUT[word]}: planning for it"
-                )
     if "loss_type" in shared:
         return NamedJob(recipe="dpo", source=f"loss_type: {content['loss_type']}")
     folder = _by_folder(path)

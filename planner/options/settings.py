@@ -10,6 +10,7 @@ from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.model.quantization.words import trainable_base
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.units import parse_bytes
+from gpu_plan.planner.workload.losses import LOSSES
 
 _LARGEST = 10**13
 
@@ -32,6 +33,11 @@ class Setting:
 
 SETTINGS: Mapping[str, Setting] = {
     "fsdp.reshard_after_forward": Setting("flag", "whether FSDP2 frees gathered parameters after forward (true)"),
+    "fsdp.sync_each_batch": Setting(
+        "flag",
+        "whether FSDP reduces gradients in every micro step, as sync_each_batch of Accelerate's"
+        " GradientAccumulationPlugin and loops without no_sync do (false)",
+    ),
     "dtype.params": Setting(
         "choice",
         "type in which a model was loaded that trains under autocast; gradients and optimizer state follow (float32)",
@@ -182,8 +188,9 @@ SETTINGS: Mapping[str, Setting] = {
     "loss.variant": Setting(
         "choice",
         "whose loss causal language models compute: transformers-4.48 shifts the fp32 logits (4.46 to 4.48),"
-        " transformers-4.45 also upcasts them in forward; or a stack's, chunk by chunk (installed, or the stack's)",
-        choices=("installed", "transformers-4.48", "transformers-4.45", "trl-1.16", "torchtune-0.7", "litgpt-0.5"),
+        " transformers-4.45 also upcasts them in forward; or a stack's, chunk by chunk; or the log-probabilities of"
+        " verl's or OpenRLHF's actor (installed, or the stack's)",
+        choices=LOSSES,
     ),
     "data.padding": Setting(
         "padding", "none, longest (samples of a micro batch differ in length), or the share of every sample (none)"

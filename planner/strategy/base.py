@@ -89,6 +89,11 @@ class RankContext:
         """Value of a `--set` key, or `default`."""
         return dict(self.settings).get(key, default)
 
+    @property
+    def reduces_each(self) -> bool:
+        """Whether FSDP reduces gradients in every micro step (accelerate: sync_each_batch of its accumulation)."""
+        return self.setting("fsdp.sync_each_batch", "false") == "true"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlan:

@@ -48,6 +48,7 @@ from gpu_plan.planner.trace.setup.host_inputs import wait_on_host
 from gpu_plan.planner.trace.setup.loss_variants import older_loss
 from gpu_plan.planner.trace.setup.parameters import cast
 from gpu_plan.planner.trace.variant import Regime, StepVariant, is_one_graph
+from gpu_plan.planner.workload.losses import INSTALLED_LOSS
 from gpu_plan.planner.workload.training import Attention
 
 
@@ -82,7 +83,7 @@ class Session:
             stack.enter_context(no_collection())
             if self.variant.fused:
                 stack.enter_context(self._liger())
-            if self.variant.loss != "installed":
+            if self.variant.loss != INSTALLED_LOSS and self.variant.evaluation != "forward":
                 declared = stack_loss if self.variant.loss in STACK_LOSSES else older_loss
                 stack.enter_context(declared(self.model, self.variant.loss))
             stack.enter_context(_gradient_events(self.model, recorder))

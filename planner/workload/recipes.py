@@ -1,6 +1,6 @@
 """Recipes: one entry for each job of several models that a trainer of TRL runs, with all that the planner knows of it.
 
-trl 1.16: trainer/{sft,dpo,kto,reward,grpo,rloo}_trainer.py, experimental/{orpo,gkd}.
+trl 1.16: trainer/{sft,dpo,kto,reward,grpo,rloo}_trainer.py, experimental/{orpo,cpo,gkd}.
 """
 
 from collections.abc import Mapping
@@ -37,6 +37,8 @@ RECIPES: Mapping[str, Recipe] = {
         Recipe(name="sft", trainer="SFTTrainer", roles=("model",)),
         Recipe(name="dpo", trainer="DPOTrainer", roles=("policy", "reference"), refers=True),
         Recipe(name="orpo", trainer="ORPOTrainer", roles=("policy",)),
+        Recipe(name="cpo", trainer="CPOTrainer", roles=("policy",)),
+        Recipe(name="simpo", trainer="CPOTrainer", roles=("policy",)),
         # KTOTrainer: "Actual (not effective) batch size must be > 1", for its estimate of the divergence.
         Recipe(name="kto", trainer="KTOTrainer", roles=("policy", "reference"), refers=True, least_batch=2),
         Recipe(name="reward", trainer="RewardTrainer", roles=("reward model",), adapts="SEQ_CLS"),

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
+from gpu_plan.planner.workload.losses import INSTALLED_LOSS
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer
 from gpu_plan.planner.workload.precisions import DEFAULT_PRECISION, Precision
 from gpu_plan.planner.workload.settled import Basis, Settled
@@ -13,10 +14,6 @@ MOST_TOKENS = 2**26
 """Of one micro batch: ten times what any GPU has been given, and few enough for every count to be exact."""
 NVME_PATH = "./nvme"
 """Folder of the swap files where `zero.nvme_path` names none; DeepSpeed has no default."""
-
-
-INSTALLED_LOSS = "installed"
-"""The loss of the transformers that is installed."""
 
 
 class Checkpointing(StrEnum):

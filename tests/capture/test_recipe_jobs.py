@@ -40,6 +40,8 @@ CASES = (
     Case(recipe="dpo", words=("--lora-rank", "4")),
     Case(recipe="dpo", words=("--precompute",)),
     Case(recipe="orpo"),
+    Case(recipe="cpo"),
+    Case(recipe="simpo", words=("--lora-rank", "4")),
     Case(recipe="kto"),
     Case(recipe="reward"),
     Case(recipe="grpo", words=("--generations", "2")),

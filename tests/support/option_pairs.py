@@ -72,7 +72,8 @@ NO_PAIR = {
 }  # fmt: skip
 """Options that stand in no pair, and why."""
 SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
-    "fsdp.reshard_after_forward": ("false",), "dtype.params": ("bfloat16",), "dtype.reduce": ("float32", "bfloat16"),
+    "fsdp.reshard_after_forward": ("false",), "fsdp.sync_each_batch": ("true",),
+    "dtype.params": ("bfloat16",), "dtype.reduce": ("float32", "bfloat16"),
     "megatron.sequence_parallel": ("false",), "megatron.distributed_optimizer": ("false",),
     "megatron.overlap": ("false",), "megatron.recompute_method": ("block",), "megatron.recompute_layers": (2,),
     "megatron.cross_entropy": ("native", "te"), "megatron.gradient_fusion": ("false",),
@@ -119,6 +120,7 @@ BESIDE: Mapping[str, Values] = {
     "megatron.dispatcher": {"ep": 2}, "megatron.expert_capacity": {"ep": 2}, 
     "megatron.embedding_counts": {"pp": 2, "set": {"megatron.loss_counts": "true"}},
     "megatron.loss_counts": {"pp": 2, "set": {"megatron.embedding_counts": "true"}},
+    "fsdp.sync_each_batch": {"grad-accum": 2},
     "cp.rotation": {"cp": 2}, "checkpoint.offload": {"checkpointing": "full"}, "quant.experts": {"peft": "qlora"},
 }  # fmt: skip
 """What an option says something about, given beside it in a further pair."""

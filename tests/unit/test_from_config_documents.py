@@ -96,6 +96,45 @@ def test_verl_with_a_critic_has_an_update_of_its_own() -> None:
     assert {"name": "update of the critic", "does": "train", "models": ["critic"], "micro_batch": 4} in found["phases"]
 
 
+def test_verl_as_older_files_have_it() -> None:
+    written = of_script(VERL.replace("_per_gpu=16", "=16"), "run.sh", None)
+    assert written is not None
+    assert written.phases[-1]["micro_batch"] == 8  # of two devices
+    assert any("an older verl's word" in note for note in written.notes)
+
+
+@pytest.mark.parametrize(
+    ("said", "loss"),
+    [
+        ("actor.entropy_coeff=0", "verl-0.8"),
+        ("actor.entropy_coeff=0.001", "verl-0.8-entropy"),
+        ("actor.entropy_coeff=0.001 actor_rollout_ref.actor.entropy_checkpointing=True", "verl-0.8"),
+        ("model.use_fused_kernels=True", "verl-0.8-fused"),
+    ],
+)
+def test_whose_log_probabilities_verl_takes(said: str, loss: str) -> None:
+    models = job(VERL.replace("rollout.n=5", said))["models"]
+    assert {models[role]["loss"] for role in ("actor", "reference")} == {loss}
+
+
+def test_open_instruct() -> None:
+    text = {"model_name_or_path": "a/b", "use_slow_tokenizer": True, "num_epochs": 1, "max_seq_length": 2048,
+            "per_device_train_batch_size": 1, "gradient_accumulation_steps": 16, "beta": 5, "loss_type": "dpo_norm",
+            "zero_stage": 3, "use_lora": True, "use_flash_attn": True}  # fmt: skip
+    written = of_table(text, "a.yaml", None)
+    assert written is not None
+    assert written.not_read == ()
+    policy = written.models["policy"]
+    assert (policy["strategy"], policy["lora_rank"], policy["loss"]) == ("zero3", 64, "open-instruct")
+    assert [phase["micro_batch"] for phase in written.phases] == [2]
+    assert any("--grad-accum 16" in note for note in written.notes)
+    assert of_table({**text, "num_epochs": None, "beta": None, "loss_type": None}, "a.yaml", None) is not None
+    with pytest.raises(InputError, match="use_qlora is not said"):
+        of_table({**text, "use_qlora": True}, "a.yaml", None)
+    supervised = {key: value for key, value in text.items() if key not in ("num_epochs", "beta")}
+    assert of_table(supervised, "a.yaml", None) is None
+
+
 def test_openrlhf_with_everything_on_the_same_devices() -> None:
     found = job(OPENRLHF)
     models = found["models"]
@@ -103,7 +142,7 @@ def test_openrlhf_with_everything_on_the_same_devices() -> None:
     assert models["actor"]["between"] == models["critic"]["between"] == "weights"
     assert models["critic"]["model"] == models["reward"]["model"] == "c/d"
     assert models["engine"]["sleep"] is True
-    assert models["reference"] == {"model": "a/b", "strategy": "zero3"}
+    assert models["reference"] == {"model": "a/b", "strategy": "zero3", "loss": "openrlhf-0.11"}
     written = of_script(OPENRLHF, "run.sh", None)
     assert written is not None
     assert (written.gpus, written.global_batch, written.not_read) == (4, 128, ("unheard.of",))
@@ -133,7 +172,15 @@ def test_openrlhf_dpo() -> None:
         (VERL.replace("name=sglang", "name=trtllm"), "a document has vllm and sglang"),
         (VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer"), "Megatron's workers"),
         (VERL.replace("optimizer_offload=True", "optimizer_offload=False"), "a document does not say"),
-        (VERL.replace("_per_gpu=16", "=16"), "ppo_micro_batch_size_per_gpu is missing"),
+        (VERL.replace("ppo_micro_batch_size_per_gpu=16", ""), "ppo_micro_batch_size_per_gpu is missing"),
+        (VERL.replace("_per_gpu=16", "=1"), "it must give each one"),
+        (
+            VERL.replace(
+                "rollout.n=5",
+                "model.use_fused_kernels=True actor_rollout_ref.model.fused_kernel_options.impl_backend=triton",
+            ),
+            "torch's own chunks",
+        ),
         (VERL.replace("length=1024", "length=many"), "a number is needed there"),
         (VERL.replace("rollout.n=5", "rollout.n=1.5"), "a whole number is needed there"),
         (VERL.replace("rollout.n=5", "actor.strategy=megatron"), "actor.strategy is megatron"),

@@ -45,6 +45,18 @@ PREFERENCES = {
         {"recipe": "dpo", "seq-len": "2048", "peft": "lora"},
     ),
     "ORPO of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: dpo\npref_loss: orpo\n", {"recipe": "orpo"}),
+    "SimPO of its authors": (
+        HEAD + "gamma_beta_ratio: 0.5\nbeta: 2.0\nmax_length: 2048\nmax_prompt_length: 1800\n",
+        {"recipe": "simpo", "seq-len": "2048", "prompt-len": "1800"},
+    ),
+    "SimPO with a supervised part": (HEAD + "gamma_beta_ratio: 0.5\nsft_weight: 0.1\n", {"recipe": "cpo"}),
+    "SimPO of TRL": (HEAD + "loss_type: simpo\ncpo_alpha: 0\n", {"recipe": "simpo"}),
+    "SimPO of TRL by default": (HEAD + "loss_type: simpo\n", {"recipe": "cpo"}),
+    "SimPO by its name": (HEAD + "beta: 0.05\nrun_name: llama-3-simpo\n", {"recipe": "simpo"}),
+    "SimPO of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: dpo\npref_loss: simpo\n", {"recipe": "simpo"}),
+    "SimPO of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: simpo\n", {"recipe": "cpo"}),
+    "CPO of ms-swift": ("model: x\ntuner_type: full\nrlhf_type: cpo\n", {"recipe": "cpo"}),
+    "SimPO of ms-swift": ("model: x\ntuner_type: full\nrlhf_type: simpo\ncpo_alpha: 0.0\n", {"recipe": "simpo"}),
     "rewards of LLaMA-Factory": (HEAD + "finetuning_type: full\nstage: rm\n", {"recipe": "reward"}),
     "KTO of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: kto\n", {"recipe": "kto"}),
 }  # fmt: skip

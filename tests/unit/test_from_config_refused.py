@@ -75,21 +75,19 @@ REFUSED = {
         "model_name_or_path: x\nlearning_rate: 1e-4\nlr_scheduler_type: cosine\n",
         "is not a configuration of a known kind",
     ),
-    "open-instruct DPO": (
-        HEAD + "use_slow_tokenizer: false\nuse_flash_attn: true\ndpo_beta: 5\n",
-        "preference training",
+    "open-instruct DPO in two passes": (
+        HEAD + "use_slow_tokenizer: false\nuse_flash_attn: true\ndpo_beta: 5\nconcatenated_forward: false\n",
+        "one pass, not one for each answer",
     ),
-    "open-instruct DPO by its epochs": (
-        HEAD + "use_slow_tokenizer: true\nnum_epochs: 3\n",
-        "preference training (num_ep",
+    "open-instruct DPO in 4 bits": (
+        HEAD + "use_slow_tokenizer: true\nnum_epochs: 3\nuse_qlora: true\n",
+        "use_qlora is not said in a job document",
     ),
     "ebft of axolotl": (
         "base_model: x\nmicro_batch_size: 1\nrl: ebft\n",
         "rl: ebft, a job of several models",
     ),
-    "SimPO of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: simpo\n", "its trainer is CPOTrainer"),
     "TRL's, nobody says whose": (HEAD + "beta: 0.05\nmax_prompt_length: 1792\n", "could be DPO's, KTO's or ORPO's"),
-    "SimPO by its name": (HEAD + "beta: 0.05\nrun_name: llama-3-simpo\n", "simpo by run_name, a job of several models"),
     "verl's": (
         "actor_rollout_ref: {model: {path: x}}\n",
         "ppo_micro_batch_size_per_gpu is missing, and verl has no default",

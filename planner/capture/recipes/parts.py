@@ -47,6 +47,8 @@ class Job:
             "max_length": given.prompt_len + given.completion_len,
             **more,
         }
+        if given.cpu:
+            found["use_cpu"] = True
         pure = given.weights != "float32"
         found["bf16"] = given.compute == "bfloat16" and not pure
         found["fp16"] = given.compute == "float16" and not pure
@@ -104,6 +106,7 @@ def parsed(*more: tuple[str, dict[str, Any]]) -> argparse.Namespace:
     parser.add_argument("--weights", default="float32", help="torch dtype in which the models are loaded")
     parser.add_argument("--no-checkpointing", action="store_true")
     parser.add_argument("--attention", default="", help="as transformers names it; empty: its own choice")
+    parser.add_argument("--cpu", action="store_true", help="on the host")
     parser.add_argument("--four-bits", action="store_true", help="the frozen base in NF4")
     for name, options in more:
         parser.add_argument(name, **options)

@@ -13,6 +13,8 @@ class Asked:
         self.where = where
         self._said, self._usual = said, usual
         self._read: set[str] = set()
+        self.older: str | None = None
+        """What is to be said of a word of an older release; None where none was read."""
 
     def says(self, key: str) -> bool:
         """Whether the file itself says it."""

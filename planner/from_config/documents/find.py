@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.from_config.documents import openrlhf, verl
+from gpu_plan.planner.from_config.documents import open_instruct, openrlhf, verl
 from gpu_plan.planner.from_config.documents.shell import command_words
 from gpu_plan.planner.from_config.documents.written import Written
 
@@ -27,4 +27,6 @@ def of_script(text: str, where: str, model: str | None) -> Written | None:
 
 def of_table(content: Mapping[str, object], where: str, model: str | None) -> Written | None:
     """The job that a YAML is; None for one of another tool."""
+    if open_instruct.is_job(content):
+        return open_instruct.of_table(content, where, model)
     return verl.of_table(content, where, model) if "actor_rollout_ref" in content else None

@@ -36,6 +36,8 @@ _USUAL: dict[str, object] = {
     "train.max_tokens_per_gpu": 16192, "algo.kl.init_coef": 0.01, "algo.advantage.estimator": "gae",
     "ds.attn_implementation": "flash_attention_2",
 }  # fmt: skip
+_SCORED = "openrlhf-0.11"
+"""Logits in fp32 and flash-attn's cross-entropy: openrlhf/models/{actor,utils}.py."""
 _PASSED = ("ckpt.", "logger.", "data.", "algo.", "eval.", "train.max_epochs", "train.num_episodes", "train.seed")
 _ALSO_PASSED = ("actor.adam", "critic.adam", "adam.", "reward.normalize", "vllm.sync_backend", "train.agent")
 _PLACES = ("ref.num", "critic.num", "reward.num", "vllm.enable_prefix_caching", "vllm.num_engines")
@@ -93,6 +95,8 @@ def _ppo(asked: Asked) -> Written:
     phases.append(phase("update", "train", trained, rows))
     if engine:
         phases.append(phase("weight sync", "sync", ["engine"]))
+    for role in scored:
+        models[role]["loss"] = _SCORED
     half = (asked.count("data.max_len") or 2048) // 2
     answer = asked.count("rollout.max_new_tokens") or half
     notes.append(f"data.max_len is prompt and answer together: the prompt is taken as {2 * half - answer} tokens of it")
@@ -123,6 +127,8 @@ def _dpo(asked: Asked) -> Written:
         "policy": _trained(asked, policy, "model.gradient_checkpointing_enable"),
         "reference": _frozen(asked, reference, "ref.offload"),
     }
+    for table in models.values():
+        table["loss"] = _SCORED
     batch = asked.count("train.batch_size")
     return Written(
         where=asked.where,

@@ -2,7 +2,7 @@
 
 verl 0.8.0.dev (b178a3cd): verl/trainer/config/ppo_trainer.yaml with what it takes in (defaults),
 verl/workers/fsdp_workers.py (_build_model_optimizer: fp32 weights, the reference under FSDP's CPUOffload;
-param_offload and optimizer_offload around each phase; AsyncActorRolloutRefWorker),
+param_offload and optimizer_offload around each phase; no micro batch under no_sync; AsyncActorRolloutRefWorker),
 verl/utils/torch_functional.py (logprobs_from_logits), verl/trainer/ppo/ray_trainer.py (fit: order of the passes),
 verl/workers/rollout/vllm_rollout/vllm_async_server.py,
 verl/workers/rollout/sglang_rollout/async_sglang_server.py (mem_fraction_static is gpu_memory_utilization).
@@ -29,7 +29,7 @@ _USUAL: dict[str, object] = {
     f"{_ROLLOUT}.gpu_memory_utilization": 0.5, f"{_ROLLOUT}.tensor_model_parallel_size": 2, f"{_ROLLOUT}.n": 1,
     f"{_ROLLOUT}.free_cache_engine": True, f"{_ROLLOUT}.max_num_batched_tokens": 8192, f"{_ROLLOUT}.max_num_seqs": 256,
     f"{_MODEL}.enable_gradient_checkpointing": True, f"{_MODEL}.use_remove_padding": True, f"{_MODEL}.lora_rank": 0,
-    f"{_MODEL}.target_modules": "all-linear",
+    f"{_MODEL}.target_modules": "all-linear", f"{_MODEL}.fused_kernel_options.impl_backend": "torch",
     "data.max_prompt_length": 512, "data.max_response_length": 512, "data.train_batch_size": 1024,
     "critic.model.enable_gradient_checkpointing": True, "critic.strategy": "fsdp",
     "critic.ppo_max_token_len_per_gpu": 32768, "algorithm.adv_estimator": "gae", "trainer.n_gpus_per_node": 8,
@@ -37,13 +37,12 @@ _USUAL: dict[str, object] = {
 }  # fmt: skip
 _PASSED = (
     "data.", "trainer.", "algorithm.", "hydra", "defaults", "custom_reward_function", "reward_manager", "ray_kwargs",
-    f"{_ACTOR}.optim", "critic.optim", f"{_ACTOR}.kl_loss", f"{_ACTOR}.clip", f"{_ACTOR}.entropy_coeff",
+    f"{_ACTOR}.optim", "critic.optim", f"{_ACTOR}.kl_loss", f"{_ACTOR}.clip", f"{_ACTOR}.entropy_from_logits",
     f"{_ACTOR}.loss_agg", f"{_ACTOR}.grad_clip", f"{_ACTOR}.ppo_epochs", f"{_ACTOR}.checkpoint",
     f"{_ROLLOUT}.temperature", f"{_ROLLOUT}.top_", f"{_ROLLOUT}.val_kwargs", f"{_ROLLOUT}.multi_turn",
     f"{_ROLLOUT}.mode", f"{_ROLLOUT}.agent", "critic.cliprange", "critic.grad_clip", "critic.ppo_epochs",
     "actor_rollout_ref.hybrid_engine", f"{_MODEL}.trust_remote_code", "critic.model.trust_remote_code",
-    f"{_ROLLOUT}.server", "reward_model.reward_manager", f"{_MODEL}.use_remove_padding",
-    "critic.model.use_remove_padding",
+    f"{_ROLLOUT}.server", "reward_model.reward_manager", "critic.model.use_remove_padding",
 )  # fmt: skip
 _STRATEGIES = {"fsdp": Engine.FSDP1, "fsdp2": Engine.FSDP2}
 """verl's words for its workers."""
@@ -86,7 +85,9 @@ def _scalar(word: str) -> object:
 
 def _job(asked: Asked, named: str | None) -> Written:
     _check(asked)
-    notes = ["log-probabilities are planned as transformers' loss takes them, in fp32: verl's own kernel holds less"]
+    notes: list[str] = []
+    if not asked.flag(f"{_MODEL}.use_remove_padding"):
+        notes.append("planned as with padding removed: without, the answers' logits stand a second time")
     path = named or asked.text(f"{_MODEL}.path")
     if path is None:
         raise InputError(f"{asked.where} names no model: plan from-config {asked.where} MODEL")
@@ -113,8 +114,10 @@ def _job(asked: Asked, named: str | None) -> Written:
         phases.append(phase("values", "forward", ["critic"], own))
         phases.append(phase("update of the critic", "train", ["critic"], own))
     phases.append(phase("update", "train", ["actor"], rows))
-    devices = (asked.count("trainer.nnodes") or 1) * (asked.count("trainer.n_gpus_per_node") or 8)
     samples = (asked.count(f"{_ACTOR}.ppo_mini_batch_size") or 256) * (asked.count(f"{_ROLLOUT}.n") or 1)
+    for role in ("actor", "reference"):
+        if role in models:
+            models[role]["loss"] = _loss(asked)
     return Written(
         where=asked.where,
         tool=TOOL,
@@ -123,9 +126,9 @@ def _job(asked: Asked, named: str | None) -> Written:
         completion_len=asked.count("data.max_response_length") or 512,
         models=models,
         phases=phases,
-        gpus=devices,
+        gpus=_devices(asked),
         global_batch=samples,
-        notes=tuple(notes),
+        notes=(*notes, *(() if asked.older is None else (asked.older,))),
         not_read=tuple(asked.left(_PASSED)),
     )
 
@@ -138,7 +141,7 @@ def _check(asked: Asked) -> None:
     asked.refuse(f"{_ACTOR}.fsdp_config.fsdp_size", (-1,), sharded)
     asked.refuse(f"{_ACTOR}.ulysses_sequence_parallel_size", (1,), "sequences cut among ranks are not in a document")
     asked.refuse(f"{_ACTOR}.fsdp_config.model_dtype", ("fp32",), "weights of another type than fp32 are not written")
-    for key in (f"{_MODEL}.use_fused_kernels", f"{_MODEL}.use_liger", f"{_MODEL}.enable_activation_offload"):
+    for key in (f"{_MODEL}.use_liger", f"{_MODEL}.enable_activation_offload"):
         if asked.flag(key):
             raise InputError(f"{asked.where}: {key} is not said in a job document")
     if asked.flag("reward_model.enable"):
@@ -170,6 +173,7 @@ def _trained(asked: Asked, model: str, strategy: str, config: str, checkpointing
         "precision": mixed_in("bfloat16"),
         "checkpointing": "full" if checkpointing else "none",
         "attention": "flash",
+        "sync_each_batch": True,
     }
     weights, states = asked.flag(f"{config}.param_offload"), asked.flag(f"{config}.optimizer_offload")
     if asked.flag(f"{config}.offload_policy"):
@@ -184,6 +188,20 @@ def _trained(asked: Asked, model: str, strategy: str, config: str, checkpointing
             " trained with stays, which a document does not say"
         )
     return found
+
+
+def _loss(asked: Asked) -> str:
+    """How the actor's log-probabilities are taken, and those of the reference, which is the same class.
+
+    Only a coefficient of the entropy has a gradient; triton's kernels are not mirrored.
+    """
+    if asked.flag(f"{_MODEL}.use_fused_kernels"):
+        asked.refuse(f"{_MODEL}.fused_kernel_options.impl_backend", ("torch",), "a document has torch's own chunks")
+        return "verl-0.8-fused"
+    counted = asked.number(f"{_ACTOR}.entropy_coeff") or asked.flag(f"{_ACTOR}.calculate_entropy")
+    if counted and asked.flag(f"{_ACTOR}.entropy_checkpointing"):
+        return "verl-0.8"
+    return "verl-0.8-entropy" if counted else "verl-0.8"
 
 
 def _reference(asked: Asked, model: str) -> Table:
@@ -226,10 +244,27 @@ def _rows(asked: Asked, whose: str, what: str, length: int, notes: list[str]) ->
         most = asked.count(f"{whose}.{what}_max_token_len_per_gpu") or 16384
         notes.append(f"{whose}: passes of at most {most} tokens are planned as samples of {length}")
         return max(1, most // length)
-    found = asked.count(f"{whose}.{what}_micro_batch_size_per_gpu")
-    if found is None:
-        raise InputError(f"{asked.where}: {whose}.{what}_micro_batch_size_per_gpu is missing, and verl has no default")
-    return found
+    return _per_device(asked, f"{whose}.{what}_micro_batch_size")
+
+
+def _per_device(asked: Asked, key: str) -> int:
+    """Samples of one device's pass: said so, or of all devices under the older name.
+
+    verl/workers/fsdp_workers.py: ActorRolloutRefWorker.__init__ divides those by the number of ranks.
+    """
+    found, whole = asked.count(f"{key}_per_gpu"), asked.count(key)
+    if found is None and whole is None:
+        raise InputError(f"{asked.where}: {key}_per_gpu is missing, and verl has no default")
+    if found is not None or whole is None:
+        return found or 1
+    asked.older = f"{key} is an older verl's word: what the file leaves out is taken from {TOOL}"
+    if whole < _devices(asked):
+        raise InputError(f"{asked.where}: {key} is {whole}, of {_devices(asked)} devices: it must give each one")
+    return whole // _devices(asked)
+
+
+def _devices(asked: Asked) -> int:
+    return (asked.count("trainer.nnodes") or 1) * (asked.count("trainer.n_gpus_per_node") or 8)
 
 
 def _scored(asked: Asked, whose: str, length: int, rows: int) -> int:
@@ -238,7 +273,4 @@ def _scored(asked: Asked, whose: str, length: int, rows: int) -> int:
     if asked.flag(dynamic if asked.says(dynamic) else f"{_ACTOR}.use_dynamic_bsz"):
         most = asked.count(f"{whose}.log_prob_max_token_len_per_gpu")
         return max(1, (most or asked.count(f"{_ACTOR}.ppo_max_token_len_per_gpu") or 16384) // length)
-    found = asked.count(f"{whose}.log_prob_micro_batch_size_per_gpu")
-    if found is None:
-        raise InputError(f"{asked.where}: {whose}.log_prob_micro_batch_size_per_gpu is missing; verl has no default")
-    return found
+    return _per_device(asked, f"{whose}.log_prob_micro_batch_size")

@@ -50,11 +50,13 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         lengths = given.prompt_len, given.completion_len
         beside = engines(given.engine, lengths, request, cluster, source, note)
 
+    arguments = _arguments(given, source, precision) + (("--cpu",) if cluster.gpu.is_cpu else ())
+
     def trained(trains: Cluster) -> Prepared:
         words = dict(given.words)
         rolls = given.recipe.rolls_out
         left = batch_words(given, words, trains.world_size, pinned=request.pinned) if rolls else given.words
-        inner = replace(request, model=str(script), words=left, script_words=_arguments(given, source, precision))
+        inner = replace(request, model=str(script), words=left, script_words=arguments)
         return prepare_training(inner, trains, captured, note, replace(openers, captures=openers.captures or _provider))
 
     taken = 0 if beside is None else _taken(given, cluster, beside, trained, pinned=request.pinned)
@@ -110,6 +112,7 @@ def _check_models(given: RecipeGiven, source: ModelSource) -> None:
         raise UsageError(f"--recipe runs TRL's own trainers, and {missing[0]} is not installed: pip install trl")
     if source.config is None:
         raise UsageError(f"--recipe trains models of transformers: {source.id} is not one (name an id or a folder)")
+    _check_decoder(given, source)
     if given.reward_model is not None and resolve(given.reward_model, read_headers=False).config is None:
         raise UsageError(f"--reward-model {given.reward_model} is no model of transformers: name an id or a folder")
     if given.teacher is None:
@@ -123,6 +126,22 @@ def _check_models(given: RecipeGiven, source: ModelSource) -> None:
             f"--teacher {given.teacher} has {other:,} words and {source.id} {own:,}: distillation compares them one by"
             " one; name a teacher of the same vocabulary"
         )
+
+
+_DECODERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+"""How classes end that predict the next token."""
+
+
+def _check_decoder(given: RecipeGiven, source: ModelSource) -> None:
+    """UsageError for a model that TRL's trainers cannot train: all but that of rewards ask a decoder."""
+    config = source.config or {}
+    names = config.get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    wrong = "has an encoder of its own" if config.get("is_encoder_decoder") is True else None
+    if name and not name.endswith(_DECODERS) and given.recipe.adapts == "CAUSAL_LM":
+        wrong = f"is {name}, which predicts no next token"
+    if wrong is not None:
+        raise UsageError(f"--recipe {given.recipe.name} trains a decoder, and {source.id} {wrong}: name another model")
 
 
 def _named(source: ModelSource) -> str:

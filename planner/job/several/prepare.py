@@ -1,6 +1,6 @@
 """`plan JOB.toml`: the first trained model prepared for the search as any model is, the others beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,7 +71,8 @@ class _Job:
         job, anchor = self.job, self.job.anchor
         trains, engine = self._engine(self.cluster)
         self._check_spread(anchor, words.get("strategy"))
-        inner = replace(self.request, words=tuple(words.items()))
+        settings = self._settings(anchor, self.request.settings)
+        inner = replace(self.request, words=tuple(words.items()), settings=settings)
         found = prepare_training(inner, trains, self.sources[anchor.role], self.note, self.openers)
         evaluator: Any = found.task.evaluator
         runners = {anchor.role: self._runner(anchor, evaluator, trains)}
@@ -111,10 +112,16 @@ class _Job:
         if whole:
             words["strategy"] = unsharded(1).name
         self._check_spread(model, words.get("strategy"))
-        found = prepare_training(
-            self._inner(tuple(words.items())), cluster, self.sources[model.role], self.note, self.openers
-        )
-        return found.task.evaluator
+        inner = replace(self._inner(tuple(words.items())), settings=self._settings(model))
+        return prepare_training(inner, cluster, self.sources[model.role], self.note, self.openers).task.evaluator
+
+    def _settings(self, model: ModelGiven, given: Sequence[str] = ()) -> tuple[str, ...]:
+        """Those that the command line gives, and the document's, which may not say the same."""
+        said = [word.partition("=")[0] for word in given]
+        for word in model.settings:
+            if word.partition("=")[0] in said:
+                raise UsageError(f"--set {word.partition('=')[0]} is said by {self.where} already: leave one out")
+        return (*given, *model.settings)
 
     def _check_spread(self, model: ModelGiven, strategy: str | None) -> None:
         """InputError for a strategy that holds nothing of a model without an optimizer, or is no one rank's."""
@@ -173,7 +180,10 @@ def _fixed(job: JobGiven) -> tuple[Assumption, ...]:
         ("each phase is a function of its own: what it made is gone when the next begins", "assumed"),
         ("models share one process: its CUDA context and cuBLAS workspaces stand once", "assumed"),
     ]
-    if any(phase.does is Does.LOG_PROBABILITIES for phase in job.phases):
+    losses = sorted({model.loss for model in job.models if model.loss is not None})
+    if losses:
+        texts.append((f"log-probabilities are taken as {' and '.join(losses)} takes them", "source"))
+    elif any(phase.does is Does.LOG_PROBABILITIES for phase in job.phases):
         texts.append(
             (
                 "log-probabilities are taken as transformers' own loss takes them, of all tokens at once: a trainer"

@@ -59,6 +59,16 @@ class ModelGiven:
     """An engine, which generates with this model's weights; None: transformers runs it."""
     words: tuple[tuple[str, str], ...] = ()
     """Options of the command line that the document gives it: precision, strategy, offload, ..."""
+    loss: str | None = None
+    """Whose loss it computes, as `--set loss.variant` names it; None: its own."""
+    syncs: bool = False
+    """Whether FSDP reduces its gradients in every micro step."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Words of `--set` that the document gives it."""
+        loss = () if self.loss is None else (f"loss.variant={self.loss}",)
+        return (*loss, *(("fsdp.sync_each_batch=true",) if self.syncs else ()))
 
     def word(self, name: str) -> str | None:
         """Value of one of its options."""

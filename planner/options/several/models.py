@@ -1,16 +1,19 @@
 """Models of a job document."""
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.recipe.engine import COLOCATED_SHARE, SERVER_SHARE, EngineGiven
 from gpu_plan.planner.options.several.given import Between, Head, ModelGiven
 from gpu_plan.planner.options.several.tables import Part, shown
 from gpu_plan.planner.serving.known import find_server, server_words
+from gpu_plan.planner.workload.losses import LOSSES
 from gpu_plan.planner.workload.recipes import ENGINES
 
-_TRAINING = ("optimizer", "checkpointing", "peft", "lora_rank", "lora_targets")
+_WORDS = ("optimizer", "checkpointing", "peft", "lora_rank", "lora_targets")
+_TRAINING = (*_WORDS, "sync_each_batch")
 _SPREAD = ("precision", "strategy", "offload", "attention")
 _ENGINE = ("where", "share", "tensor_parallel", "sleep", "eager", "max_num_seqs", "max_num_batched_tokens")
-_KEYS = ("model", "train", "head", "between", *_SPREAD, *_TRAINING, "engine", *_ENGINE)
+_KEYS = ("model", "train", "head", "between", "loss", *_SPREAD, *_TRAINING, "engine", *_ENGINE)
 
 
 def read_model(role: str, table: object, where: str) -> ModelGiven:
@@ -26,7 +29,7 @@ def read_model(role: str, table: object, where: str) -> ModelGiven:
         if trains:
             raise InputError(f"{part.where}: an engine trains nothing: leave train out, and name the policy apart")
         what = f"is not {find_server(engine.engine).title}'s: it has share, tensor_parallel, sleep and where"
-        _refuse(part, ("head", "between", *_SPREAD), what)
+        _refuse(part, ("head", "between", "loss", *_SPREAD), what)
     between = part.one_of("between", Between, Between.DEVICE)
     if between is Between.WEIGHTS and not trains:
         raise InputError(f"{part.where}: between = 'weights' is about what is trained: add train = true, or say 'host'")
@@ -38,17 +41,32 @@ def read_model(role: str, table: object, where: str) -> ModelGiven:
         between=between,
         engine=engine,
         words=_words(part),
+        loss=_loss(part),
+        syncs=part.flag("sync_each_batch"),
     )
 
 
 def _words(part: Part) -> tuple[tuple[str, str], ...]:
     """What the options of the command line are called there."""
     found = []
-    for key in (*_SPREAD, *_TRAINING):
+    for key in (*_SPREAD, *_WORDS):
         value = str(part.count(key) or "") if key == "lora_rank" else part.text(key)
         if value:
             found.append((key.replace("_", "-"), value))
     return tuple(found)
+
+
+def _loss(part: Part) -> str | None:
+    name = part.text("loss")
+    if name is None:
+        return None
+    if part.one_of("head", Head, Head.OWN) is not Head.OWN:
+        raise InputError(f"{part.where}: loss is about log-probabilities, and head gives one number: leave one out")
+    if name not in LOSSES:
+        raise InputError(
+            f"{part.where}: loss = {shown(name)} is unknown: use {', '.join(LOSSES)}.{did_you_mean(name, LOSSES)}"
+        )
+    return name
 
 
 def _engine(part: Part) -> EngineGiven | None:

@@ -135,6 +135,7 @@ class _Layout:
         self._gathered: dict[str, Handle] = {}
         self._summed: dict[str, Handle] = {}
         """Unsharded flat gradients that no_sync keeps until the last micro step."""
+        self._each = context.reduces_each
         self._shards: dict[int, list[Handle]] = {}
         """Gradient shards by iteration."""
         self._stale: dict[str, Handle] = {}
@@ -280,7 +281,7 @@ class _Layout:
         gathered = self._gathered.pop(unit.module, None)
         if gathered is not None:
             builder.free(at, gathered, self._queues.free_gathered())
-        if not in_pass.last:
+        if not in_pass.last and not self._each:
             self._summed[unit.module] = flat
             return
         self._reduce(in_pass, at, unit, flat)
@@ -300,7 +301,10 @@ class _Layout:
             shard = builder.alloc(at, size, Category.GRADIENTS, "gradient shard", unit.module, cuda_stream=stream)
             builder.free(at, reduced)
         builder.free(at, flat, self._queues.free_gradient())
-        self._shards.setdefault(in_pass.iteration, []).append(shard)
+        if self._each and in_pass.micro_step > 0:
+            builder.free(at, shard)  # _runtime_utils.py: _accumulate_sharded_grad adds it to the one that is there
+        else:
+            self._shards.setdefault(in_pass.iteration, []).append(shard)
 
     def _clip(self, iteration: int, count: int) -> None:
         """_get_grad_norm: one fp32 norm per parameter with a part here, and their stack."""
@@ -332,7 +336,7 @@ class _Layout:
                 bytes=self._flat_bytes(unit),
                 overlap=True,
                 phase="backward",
-                per="step",
+                per="micro_step" if self._each else "step",
                 issued=_REDUCING,
             )
 

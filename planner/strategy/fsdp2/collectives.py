@@ -1,5 +1,7 @@
 """What FSDP2 sends between ranks, and between device and host, unit by unit."""
 
+from typing import Literal
+
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
@@ -30,13 +32,14 @@ def collectives(layout: Layout) -> tuple[Collective, ...]:
         for unit in units
         for phase in (("forward", "backward") if unit.reshard_after_forward else ("forward",))
     ]
+    reduces = _reductions(layout)
     scatters = [
         Collective(
             kind="reduce_scatter",
             bytes=nbytes(sum(layout.shards[i].unsharded_numel for i in layout.reduced(unit)), layout.reduce),
             overlap=True,
             phase="backward",
-            per="step",
+            per=reduces,
             ranks=layout.ranks(unit),
             stride=_stride(layout, unit),
             issued=_issued(_REDUCING, len(layout.reduced(unit))),
@@ -44,6 +47,10 @@ def collectives(layout: Layout) -> tuple[Collective, ...]:
         for unit in units
     ]
     return (*gathers, *scatters, *_replica_sums(layout), *_transfers(layout))
+
+
+def _reductions(layout: Layout) -> Literal["micro_step", "step"]:
+    return "micro_step" if layout.context.reduces_each else "step"
 
 
 def _issued(of_call: tuple[int, int], parameters: int) -> tuple[int, int]:
@@ -77,7 +84,7 @@ def _replica_sums(layout: Layout) -> list[Collective]:
             bytes=layout.shard_bytes(unit, layout.reduce),
             overlap=True,
             phase="backward",
-            per="step",
+            per=_reductions(layout),
             ranks=context.replicate,
             across_nodes=context.nodes > 1,
             axis="replicas",

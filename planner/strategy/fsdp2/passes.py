@@ -32,6 +32,7 @@ class Passes:
         self._builder = layout.builder
         self._gradient_shards: list[Handle] = []
         self._accumulated = AccumulatedGradients(layout.builder, layout.reduce, layout.regime.trained)
+        self._each = layout.context.reduces_each
         self._reduced: set[str] = set()
         """Parameters whose gradients a backward pass has reduced so far."""
         self._in_all_reduce: list[Handle] = []
@@ -84,7 +85,7 @@ class Passes:
 
     def add_gradients(self, in_pass: Pass) -> None:
         """Later micro steps' gradients are added in place to the first's, which stand whole until they are reduced."""
-        if in_pass.micro_step == 0 or self._accumulated.casts:
+        if in_pass.micro_step == 0 or self._accumulated.casts or self._each:
             return
         for index, parameter in enumerate(self._layout.trace.parameters):
             event = self._builder.gradient_event(index)
@@ -192,7 +193,7 @@ class Passes:
         self, in_pass: Pass, position: int, unit: Unit, unsharded: dict[str, Unsharded], reduce_input: Handle | None
     ) -> Handle | None:
         """Reshards, then reduce-scatters: the input outlives this unit, the gradients do not."""
-        if not in_pass.last:
+        if not in_pass.last and not self._each:
             # accelerate no_sync: set_requires_gradient_sync(False) keeps whole gradients until the last micro step.
             self._reshard(in_pass, position, unit, unsharded)
             self.keep_gradients(in_pass, position, unit)
@@ -255,7 +256,7 @@ class Passes:
             else:
                 self._in_all_reduce.append(reduced)
             reduced = cast
-        if self._adds(parameters):
+        if self._adds(parameters) or self._adds_to_earlier(in_pass):
             builder.free(at, reduced)
         elif not self._layout.on_host:
             self._gradient_shards.append(reduced)
@@ -278,10 +279,15 @@ class Passes:
         self._reduced.update(name for name, _ in pairs)
         return there
 
+    def _adds_to_earlier(self, in_pass: Pass) -> bool:
+        """The same, of gradients that an earlier micro step has reduced."""
+        return self._each and in_pass.micro_step > 0 and not self._layout.on_host
+
     def _free_gradients(self, in_pass: Pass, position: int, parameters: list[int]) -> None:
         """The copy-in done, whole gradients go."""
         at = self._builder.after(in_pass, position)
-        holder = next(p for p in self._builder.passes if p.iteration == in_pass.iteration)
+        first = next(p for p in self._builder.passes if p.iteration == in_pass.iteration)
+        holder = in_pass if self._each else first
         if not self._accumulated.holds:
             self._builder.free_gradients(at, holder, parameters)
             return

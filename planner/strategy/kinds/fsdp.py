@@ -37,6 +37,7 @@ TRAITS = Traits(
     settings=frozenset(
         {
             "fsdp.reshard_after_forward",
+            "fsdp.sync_each_batch",
             "dtype.reduce",
             "quant.storage",
             "fp8.backend",

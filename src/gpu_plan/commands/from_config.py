@@ -97,6 +97,8 @@ def _write_job(args: argparse.Namespace, job: "Written") -> int:
             f"{word}: {args.file} is a job of several models: write it with -o JOB.toml, then"
             f" {job.command('JOB.toml', _type_of(args.gpus))}"
         )
+    if job.gpus is None:
+        job = replace(job, gpus=_world(args.gpus))
     if args.json:
         said = {"schema_version": 1, "file": args.file, "kind": "job", "tool": job.tool, "job": job.table()}
         rest = {"gpus": job.gpus, "global_batch": job.global_batch, "notes": job.notes, "not_read": job.not_read}

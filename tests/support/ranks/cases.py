@@ -10,6 +10,7 @@ UNEVEN = {"vocab_size": 259}
 BUCKETS = {"vocab_size": 16_000}
 """Enough gradients for DDP to make two buckets."""
 VIEWS = {"ddp.gradient_as_bucket_view": "true"}
+EACH = {"fsdp.sync_each_batch": "true"}
 REDUCE_FP32 = {"dtype.reduce": "float32"}
 
 SAMPLE = (
@@ -19,6 +20,7 @@ SAMPLE = (
     RankCase(architecture="llama-3", accumulation=2, changes=UNEVEN),
     RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN),
     RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN, settings=REDUCE_FP32),
+    RankCase(architecture="llama-3", precision=MIXED, accumulation=2, changes=UNEVEN, settings=EACH),
     RankCase(architecture="mixtral", optimizer=Optimizer("adamw-forloop")),
     RankCase(architecture="llama-3", accumulation=2, checkpointing=Checkpointing.SELECTIVE),
     RankCase(architecture="llama-3", strategy="ddp", accumulation=2, checkpointing=Checkpointing.FULL, lora_rank=4),
@@ -40,6 +42,8 @@ _MATRIX = tuple(
     if not (strategy == "fsdp" and name in NOT_SHARDED_BY_ACCELERATE)
 )
 _OTHERS = (
+    RankCase(architecture="llama-3", accumulation=2, changes=UNEVEN, settings=EACH),
+    RankCase(architecture="qwen2", precision=MIXED, accumulation=2, settings={**REDUCE_FP32, **EACH}),
     RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS, settings=VIEWS),
     RankCase(architecture="gpt2", strategy="ddp", accumulation=2, settings=VIEWS),
     RankCase(architecture="gpt2", changes=UNEVEN),

@@ -5,12 +5,14 @@ from tests.support.ranks.case import RankCase
 
 UNEVEN = {"vocab_size": 259}
 MIXED = Precision("bf16-mixed")
+EACH = {"fsdp.sync_each_batch": "true"}
 WIDE = {"hidden_size": 256, "intermediate_size": 512}
 
 FLAT = (
     RankCase(architecture="llama-3", strategy="fsdp1", accumulation=2, changes=UNEVEN),
     RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, changes=UNEVEN),
     RankCase(architecture="gpt2", strategy="fsdp1"),
+    RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2, settings=EACH),
 )
 MORE_FLAT = (
     *(

@@ -128,6 +128,8 @@ def _no_gradient_sync(model: Any) -> Any:
 
 def without_sync(model: Any, case: RankCase) -> AbstractContextManager[Any]:
     """accelerate accelerator.py: no_sync, around all micro steps but the last."""
+    if case.settings.get("fsdp.sync_each_batch") == "true":
+        return contextlib.nullcontext()
     if case.strategy in ("fsdp", "hsdp", "fsdp_tp", "hsdp_tp", "fsdp_ep", "hsdp_ep"):
         return _no_gradient_sync(model)
     return model.no_sync() if case.strategy in ("ddp", "fsdp1") else contextlib.nullcontext()  # type: ignore[no-any-return]

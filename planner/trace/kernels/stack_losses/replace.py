@@ -10,7 +10,15 @@ from torch import nn
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.trace.kernels.stack_losses.chunks import litgpt_output, torchtune_output
+from gpu_plan.planner.trace.kernels.stack_losses.policies import (
+    open_instruct_output,
+    openrlhf_output,
+    verl_entropy_output,
+    verl_fused_output,
+    verl_output,
+)
 from gpu_plan.planner.trace.kernels.stack_losses.trl import TiledOutput, sft_loss, tiled_output
+from gpu_plan.planner.workload.losses import CACHED
 
 Make = Callable[[torch.Tensor, nn.Module, torch.Tensor], Any]
 """(last hidden states, head, labels) -> outputs with a loss."""
@@ -19,6 +27,11 @@ STACK_LOSSES: Mapping[str, Make] = {
     "trl-1.16": tiled_output,
     "torchtune-0.7": torchtune_output,
     "litgpt-0.5": litgpt_output,
+    "verl-0.8": verl_output,
+    "verl-0.8-entropy": verl_entropy_output,
+    "verl-0.8-fused": verl_fused_output,
+    "openrlhf-0.11": openrlhf_output,
+    CACHED: open_instruct_output,
 }
 """By value of `--set loss.variant`."""
 _CAUSAL = "ForCausalLM"

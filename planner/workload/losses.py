@@ -1,0 +1,11 @@
+"""Whose loss causal language models compute: values of `--set loss.variant`, and of `loss` in a job document."""
+
+INSTALLED_LOSS = "installed"
+"""That of the installed transformers."""
+OLDER = ("transformers-4.48", "transformers-4.45")
+STACKS = ("trl-1.16", "torchtune-0.7", "litgpt-0.5")
+CACHED = "open-instruct"
+"""Of a policy whose reference was asked before."""
+POLICIES = ("verl-0.8", "verl-0.8-entropy", "verl-0.8-fused", "openrlhf-0.11", CACHED)
+"""Log-probabilities as trainers of policies take them."""
+LOSSES = (INSTALLED_LOSS, *OLDER, *STACKS, *POLICIES)
