@@ -165,6 +165,7 @@ class Target:
             schedule=Schedule(strategy.schedule).torch_class,
             ranks=strategy.pipeline_parallel,
             pipelines=strategy.data_parallel,
+            together=strategy.tensor_parallel,
             micro_batches=strategy.gradient_accumulation_steps,
             stages=tuple(layers[place] for place in range(strategy.virtual_stages) for layers in runs),
             data="whole" if alone else "sharded" if sharded else "averaged",

@@ -22,7 +22,7 @@ from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.notes.experts import unpacked_experts
 from gpu_plan.planner.search.training.notes.settings import training_notes
 from gpu_plan.planner.search.training.notes.stack import stack_notes
-from gpu_plan.planner.search.training.piped import bubble_warnings
+from gpu_plan.planner.search.training.piped.judge import bubble_warnings
 from gpu_plan.planner.search.training.ranks.spanning import spanning_warnings
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.strategy.known import traits_of

@@ -314,7 +314,7 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
         "--strategy",
         metavar="S",
         help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3, tp, fsdp_tp, hsdp_tp, fsdp_ep,"
-        " hsdp_ep, pp, ddp_pp, fsdp_pp, megatron; inference:"
+        " hsdp_ep, pp, ddp_pp, tp_pp, fsdp_pp, fsdp_tp_pp, megatron; inference:"
         " single, replicas, tp, pp, device-map",
     )
     group.add_argument(

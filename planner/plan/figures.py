@@ -232,7 +232,7 @@ class StageFigures:
     phase_of_peak: str
     at_peak: AtPeak
     busy_seconds: float
-    """Of a step in which it computes; the rest it waits."""
+    """Of a step in which it computes, or waits for ranks that compute its stage too; else it waits for other stages."""
 
     def __post_init__(self) -> None:
         _at_least(self, 0, "rank", "parameters", "in_flight", "peak_allocated_bytes")

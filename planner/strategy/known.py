@@ -93,8 +93,12 @@ def pipelined() -> tuple[Traits, ...]:
 
 
 def with_degree(title: str, mark: str, degree: int) -> str:
-    """`FSDP2 × TP 4`, `tensor parallel TP 8`: a title that ends with the mark takes the number alone."""
-    return f"{title} {degree}" if title.endswith(mark) else f"{title} {mark} {degree}"
+    """`FSDP2 × TP 4`, `TP 2 × pipeline`, `tensor parallel TP 8`: a mark that a title has takes the number."""
+    words = title.split(" ")
+    if mark not in words:
+        return f"{title} {mark} {degree}"
+    place = words.index(mark)
+    return " ".join([*words[: place + 1], str(degree), *words[place + 1 :]])
 
 
 def meant_by(setting: str) -> tuple[str, ...]:

@@ -209,8 +209,8 @@ class Traits:
 
     @property
     def spreads(self) -> bool:
-        """Whether transformers itself spreads the model over ranks."""
-        return bool(self.tensor_parallel or self.expert_parallel)
+        """Whether transformers itself spreads the whole model over ranks; stages are spread by who cuts them."""
+        return bool(self.tensor_parallel or self.expert_parallel) and not self.pipeline_parallel
 
     @property
     def title_on_gpus(self) -> str:

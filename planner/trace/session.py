@@ -25,7 +25,7 @@ from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
 from gpu_plan.planner.trace.parallel.context import refuse_model
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.numbers import renumbered
-from gpu_plan.planner.trace.parallel.stages import cut, layer_list
+from gpu_plan.planner.trace.parallel.stages import cut, layer_list, untie
 from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.recording.origins import Origins
 from gpu_plan.planner.trace.tracer import Tracer
@@ -130,9 +130,14 @@ class TracingSession:
         kinds = tuple(signature_of(layer) for layer in layers[stage.first : stage.end])
         key = (replace(variant, stage=None).key(), micro_batch, stage.is_first, stage.is_last, kinds)
         if key not in self._stages:
-            model = build_model(self._source.config, attention=self._attention)
-            cut(model, stage)
-            self._stages[key] = stage.first, stage.end, self._traced(model).trace(variant, micro_batch)
+            with ranks(variant.tensor_parallel, variant.rank):
+                model = build_model(self._source.config, attention=self._attention)
+                if variant.tensor_parallel > 1:
+                    layer_list(model)  # refuses a class that is not cut, in its own words
+                    untie(model)
+                    shard(model, variant.tensor_parallel)
+                cut(model, stage)
+                self._stages[key] = stage.first, stage.end, self._traced(model).trace(variant, micro_batch)
         first, end, trace = self._stages[key]
         return renumbered(trace, name, range(first, end), stage.first - first)
 

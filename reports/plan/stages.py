@@ -6,9 +6,12 @@ from gpu_plan.planner.units import GIB, format_count, format_gib
 STAGE_HEADS = ("stage", "layers", "parameters", "in flight", "activations", "peak GiB", "busy")
 """Headings of `stage_rows`; the last four are numbers."""
 
+_WORTH_SAYING = 0.01
+"""Share of a step from which on transfers are named."""
+
 
 def schedule_words(candidate: Candidate) -> list[str]:
-    """How micro batches go through, and what share of the step is spent waiting; none where there is one stage."""
+    """How micro batches go through, and what shares of the step are spent waiting; none where there is one stage."""
     choice, speed = candidate.strategy, candidate.speed
     stages = choice.pipeline_parallel * choice.virtual_stages
     if not candidate.stages or stages == 1:
@@ -20,6 +23,9 @@ def schedule_words(candidate: Candidate) -> list[str]:
     ]
     if speed is not None and "bubble" in speed.parts:
         pieces.append(f"ranks wait {speed.parts['bubble'] / speed.step_seconds:.0%} of the step for one another")
+        sent = speed.parts.get("exposed_communication", 0.0) / speed.step_seconds
+        if sent >= _WORTH_SAYING:
+            pieces.append(f"{sent:.0%} of it for what they send within a stage, and between pipelines")
     return pieces
 
 

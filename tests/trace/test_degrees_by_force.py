@@ -13,9 +13,9 @@ import pytest
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.search import Found, search
-from gpu_plan.planner.search.training import piped
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.least import stages
+from gpu_plan.planner.search.training.piped import judge as piped
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind

@@ -130,7 +130,7 @@ def wrapping_of(model: Any) -> str:
     """What is found around and inside the model, in the words of gpu_plan.executor.runner.observe.wrapping."""
     piped = next((found for one in layers(model) if (found := getattr(one, "_pipeline", None)) is not None), None)
     if piped is not None:
-        return wrapping.stage(piped.layout.data)
+        return wrapping.stage(piped.layout.data, together=piped.layout.together > 1)
     engine, ddp, fsdp1, fsdp2 = (_class(module, name) for module, name in _WRAPPERS)
     for layer in layers(model):
         if engine is not None and isinstance(layer, engine):

@@ -32,9 +32,10 @@ def deepspeed(stage: int) -> str:
     return f"DeepSpeedEngine {stage}"
 
 
-def stage(data: str) -> str:
+def stage(data: str, *, together: bool = False) -> str:
     """One stage of a pipeline, by what its parameters are for the ranks of other pipelines (Layout.data)."""
-    return {"averaged": f"PipelineStage of {DDP}", "sharded": f"PipelineStage of {FSDP2}"}.get(data, "PipelineStage")
+    inside = {"averaged": DDP, "sharded": FSDP2_OF_SPREAD if together else FSDP2}.get(data, SPREAD if together else "")
+    return f"PipelineStage of {inside}" if inside else "PipelineStage"
 
 
 def strategy_called(wrapping: str, environment: Mapping[str, str] | None = None) -> str | None:

@@ -13,9 +13,14 @@ from gpu_plan.executor.runner.parallel.clipping import Clip, clip_by
 
 def by_mesh_alone(torch: Any) -> None:
     """After `import torch`."""
+    group_by_mesh(torch)
+    clip_by(torch, _clip)
+
+
+def group_by_mesh(torch: Any) -> None:
+    """After `import torch`: an optimizer's groups are of one mesh each."""
     kind = torch.optim.Optimizer
     kind.add_param_group = _add_param_group(kind.add_param_group)
-    clip_by(torch, _clip)
 
 
 def by_mesh(items: Iterable[Any]) -> list[list[Any]]:

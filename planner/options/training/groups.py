@@ -55,6 +55,6 @@ def with_experts(given: Given) -> Given:
 
 def with_stages(given: Given) -> Given:
     """Under `--pp` a strategy is the one that it comes to in stages."""
-    degree, beside = given.pipeline_parallel, max(given.tensor_parallel or 1, given.expert_parallel or 1)
-    check_pipeline(degree, given.strategy, given.schedule, given.virtual_stages, beside)
+    degree, experts = given.pipeline_parallel, given.expert_parallel
+    check_pipeline(degree, given.strategy, given.schedule, given.virtual_stages, experts)
     return replace(given, strategy=piped_strategy(given.strategy, degree))

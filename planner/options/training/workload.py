@@ -98,7 +98,7 @@ def _check_product(given: Given, cluster: Cluster) -> None:
     """UsageError where the degrees do not share out the GPUs."""
     if runs_own_model(given.strategy):
         check_product(given.tensor_parallel, given.pipeline_parallel, given.context_parallel, cluster)
-    check_stages(given.pipeline_parallel, given.strategy, cluster)
+    check_stages(given.pipeline_parallel, given.strategy, cluster, given.tensor_parallel)
     check_ranks(given.context_parallel, given.dp_replicate, cluster)
     replicas, degree, experts = given.dp_replicate or 1, given.tensor_parallel or 1, given.expert_parallel or 1
     if cluster.world_size % replicas:
@@ -153,7 +153,7 @@ def _pinned(given: Given, cluster: Cluster) -> _Searched:
 
 def _pinned_strategy(given: Given, cluster: Cluster) -> str:
     """The strategy given, or the plainest one of the degrees."""
-    strategy = pinned_pipeline(given.pipeline_parallel, _replicating(given), cluster)
+    strategy = pinned_pipeline(given.pipeline_parallel, _replicating(given), cluster, given.tensor_parallel)
     strategy = pinned_context(given.context_parallel, strategy)
     if strategy is not None:
         return strategy

@@ -58,6 +58,8 @@ class Family:
         if self.layout is not None:
             return f"{title} {self.layout.words}".rstrip()
         if self.pipeline is not None:
+            if self.tensor_parallel > 1:
+                title = with_degree(title, "TP", self.tensor_parallel)
             return f"{with_degree(title, 'PP', self.pipeline.degree)} ({self.pipeline.words})"
         if self.tensor_parallel > 1:
             title = with_degree(title, "TP", self.tensor_parallel)
@@ -113,7 +115,13 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
         for pipeline in pipelines(strategy.traits, workload, cluster):
             for offload in _offloads(workload, cluster, strategy):
                 for checkpointing in _checkpointing(workload, can_checkpoint):
-                    yield Family(strategy=strategy, offload=offload, checkpointing=checkpointing, pipeline=pipeline)
+                    yield Family(
+                        strategy=strategy,
+                        offload=offload,
+                        checkpointing=checkpointing,
+                        pipeline=pipeline,
+                        tensor_parallel=(workload.tensor_parallel or 1) if strategy.traits.tensor_parallel else 1,
+                    )
         if strategy.traits.pipeline_parallel:
             continue
         for spread in spreads(strategy.traits, workload, cluster):
@@ -133,14 +141,16 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
 def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
     if workload.strategy is not None:
         return [find_strategy(workload.strategy)]
+    together = (workload.tensor_parallel or 1) > 1
     if (workload.pipeline_parallel or 1) > 1:
-        return [strategy for strategy in STRATEGIES.values() if strategy.traits.pipeline_parallel]
+        staged = [strategy for strategy in STRATEGIES.values() if strategy.traits.pipeline_parallel]
+        return [strategy for strategy in staged if bool(strategy.traits.tensor_parallel) == together]
     if (workload.context_parallel or 1) > 1:
         able = [strategy for strategy in STRATEGIES.values() if strategy.traits.context_parallel]
         return [s for s in able if _tried(s.traits, workload, cluster) and _of_stack(s.traits, workload)]
-    together = (workload.tensor_parallel or 1) > 1
     if together or (workload.expert_parallel or 1) > 1:
-        asked = [strategy for strategy in STRATEGIES.values() if bool(strategy.traits.tensor_parallel) == together]
+        alone = [strategy for strategy in STRATEGIES.values() if not strategy.traits.pipeline_parallel]
+        asked = [strategy for strategy in alone if bool(strategy.traits.tensor_parallel) == together]
         apart = (workload.expert_parallel or 1) > 1
         return [strategy for strategy in asked if strategy.traits.expert_parallel or not apart]
     if cluster.gpu.is_cpu:
@@ -159,7 +169,7 @@ def _of_stack(traits: Traits, workload: Workload) -> bool:
 
 def _tried(traits: Traits, workload: Workload, cluster: Cluster) -> bool:
     """Whether the search tries a strategy that nobody asked for."""
-    if traits.tensor_parallel and workload.tensor_parallel == 1:
+    if traits.tensor_parallel and (workload.tensor_parallel == 1 or traits.pipeline_parallel):
         return False
     if traits.expert_parallel == "must" and workload.expert_parallel == 1:
         return False

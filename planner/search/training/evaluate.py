@@ -27,7 +27,8 @@ from gpu_plan.planner.search.training.notes.checkpointing import ON_HOST, checkp
 from gpu_plan.planner.search.training.notes.context import context_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.search.training.notes.loader import loader_notes
-from gpu_plan.planner.search.training.piped import PipedRank, PipedStep, judge_pipeline
+from gpu_plan.planner.search.training.piped.judge import judge_pipeline
+from gpu_plan.planner.search.training.piped.step import PipedRank, PipedStep
 from gpu_plan.planner.search.training.unlike.kinds import other_tensor_ranks
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of, exchanges_of, host_copies_of, kept_on_host
 from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork

@@ -13,7 +13,6 @@ from gpu_plan.planner.plan.figures import DegreeFigures, HostFigures, SpeedFigur
 from gpu_plan.planner.search.document import uncertain
 from gpu_plan.planner.search.ranking.rules import Ranking, standing
 from gpu_plan.planner.search.task import Details, Explored
-from gpu_plan.planner.search.training import piped
 from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
 from gpu_plan.planner.search.training.command import launch_command, wrapped_classes
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
@@ -25,6 +24,7 @@ from gpu_plan.planner.search.training.least.megatron import hopeless as megatron
 from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.megatron import judge as megatron
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
+from gpu_plan.planner.search.training.piped import judge as piped
 from gpu_plan.planner.search.training.ranks.crowded import crowded_figures
 from gpu_plan.planner.search.training.ranks.told import ranks_of
 from gpu_plan.planner.search.training.relaxed import relaxed

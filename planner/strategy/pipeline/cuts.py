@@ -45,7 +45,8 @@ def pipelines(traits: Traits, workload: Workload, cluster: Cluster) -> list[Pipe
     stages."""
     if not traits.pipeline_parallel:
         return []
-    world, given = cluster.world_size, workload.pipeline_parallel
+    together = (workload.tensor_parallel or 1) if traits.tensor_parallel else 1
+    world, given = cluster.world_size // together, workload.pipeline_parallel
     degrees = [given] if given is not None else [n for n in range(2, world + 1) if world % n == 0]
     fitting = [n for n in degrees if (n == world) == (traits.pipeline_parallel == "all")]
     if given is None and workload.strategy is None:

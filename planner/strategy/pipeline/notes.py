@@ -17,6 +17,13 @@ def refuses_pipeline(context: RankContext) -> str | None:
     return None
 
 
+def refuses_shared_pipeline(context: RankContext) -> str | None:
+    """The same where groups of ranks compute each stage together."""
+    if not context.optimizer.traits.takes_dtensors:
+        return f"{context.optimizer} keeps plain tensors beside DTensors, which torch refuses to mix"
+    return refuses_pipeline(context)
+
+
 def pipeline_notes(context: RankContext) -> tuple[str, ...]:
     """How stages are made and run."""
     rank = context.pipeline

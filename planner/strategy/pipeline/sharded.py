@@ -84,11 +84,18 @@ def _reduce(
 
 
 def _collectives(layout: Layout) -> tuple[Collective, ...]:
-    """One gathering and one reduction of each unit in a step; nothing computes beside the latter."""
-    ranks = layout.context.shard_ranks
+    """One gathering and one reduction of each unit in a step; nothing computes beside the latter. Ranks that compute
+    a stage together stand side by side, those that share it out that far apart."""
+    ranks, stride = layout.context.shard_ranks, layout.context.tensor_parallel
     gathers = [
         Collective(
-            kind="all_gather", bytes=layout.gathered(unit), phase="forward", per="step", overlap=True, ranks=ranks
+            kind="all_gather",
+            bytes=layout.gathered(unit),
+            phase="forward",
+            per="step",
+            overlap=True,
+            ranks=ranks,
+            stride=stride,
         )
         for unit in layout.units
     ]
@@ -100,6 +107,7 @@ def _collectives(layout: Layout) -> tuple[Collective, ...]:
             per="step",
             overlap=False,
             ranks=ranks,
+            stride=stride,
         )
         for unit in layout.units
     ]

@@ -87,6 +87,14 @@ def layer_list(model: Any) -> tuple[str, nn.ModuleList]:
     return f"{model.base_model_prefix}.{found}", layers
 
 
+def untie(model: Any) -> None:
+    """Gives the head a weight of its own where it shares the embedding's, in place: two stages hold it, and a plan by
+    which ranks compute them together names what is its own alone."""
+    if model.config.tie_word_embeddings:
+        own = model.lm_head.weight
+        model.lm_head.weight = nn.Parameter(own.detach().clone(), requires_grad=own.requires_grad)
+
+
 def cut(model: Any, stage: StageCut) -> None:
     """Leaves one stage of `model`, in place; CannotSplitError, in one line, where the class cannot be cut."""
     keep(model, (stage,))

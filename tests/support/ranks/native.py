@@ -70,6 +70,13 @@ def choose(*, crowded: bool) -> None:
 
 def copied(model: Any) -> Any:
     """The same part in storages that are made here: loading frees in threads that the profiler does not see."""
+    model = in_new_storages(model)
+    model.tie_weights()
+    return model
+
+
+def in_new_storages(model: Any) -> Any:
+    """The same, but that tied weights are not tied again."""
     kept = [*model.parameters(), *model.buffers()]
     with torch.no_grad():
         for module in model.modules():
@@ -79,7 +86,6 @@ def copied(model: Any) -> Any:
             for name, buffer in module._buffers.items():
                 if buffer is not None:
                     module._buffers[name] = buffer.clone()
-    model.tie_weights()
     model.kept = kept
     return model
 

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_plan.executor.runner.imports import PostImport
+from gpu_plan.executor.runner.parallel.meshes import group_by_mesh
 from gpu_plan.executor.runner.parallel.models import leave_as_they_are
 from gpu_plan.executor.runner.parallel.piped.layout import read_layout
 from gpu_plan.executor.runner.parallel.piped.loaders import by_pipeline, refuse_copies
 from gpu_plan.executor.runner.parallel.piped.norms import across_stages
 from gpu_plan.executor.runner.parallel.samples import count_groups, share_out
+from gpu_plan.executor.runner.parallel.sums import sum_each_pass
 
 
 def _on_stderr(text: str) -> None:
@@ -35,6 +37,9 @@ def install(imports: PostImport, say: Callable[[str], None] = _on_stderr) -> Non
         leave_as_they_are(module)
 
     imports.when("torch", across_stages)
+    if layout.together > 1:
+        imports.when("torch", group_by_mesh)
+        imports.when("transformers.distributed.tensor_parallel", sum_each_pass)
     imports.when("torch.utils.data.distributed", lambda module: share_out(module, layout))
     imports.when("torch.nn.parallel.distributed", refuse_copies)
     imports.when("accelerate.scheduler", lambda module: count_groups(module, layout))

@@ -11,7 +11,8 @@ VARIABLE = "GPU_PLAN_STAGES"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A plan in stages. Ranks are numbered (stage, pipeline), the latter fastest: as init_device_mesh does."""
+    """A plan in stages. Ranks are numbered (stage, pipeline, place among those that compute a stage together), the last
+    fastest: as init_device_mesh does."""
 
     schedule: str
     """Class of torch.distributed.pipelining."""
@@ -19,6 +20,8 @@ class Layout:
     """Of one pipeline."""
     pipelines: int
     """With samples of their own."""
+    together: int = 1
+    """Ranks that compute each stage together."""
     micro_batches: int
     """Into which the batch of one training call is cut."""
     stages: tuple[tuple[int, int], ...]
@@ -39,7 +42,7 @@ class Layout:
 
     @property
     def world_size(self) -> int:
-        return self.ranks * self.pipelines
+        return self.ranks * self.pipelines * self.together
 
     @property
     def data_parallel(self) -> int:
@@ -48,11 +51,11 @@ class Layout:
 
     def group_of(self, rank: int) -> int:
         """Which of these a rank is in."""
-        return rank % self.pipelines
+        return rank // self.together % self.pipelines
 
     def place_of(self, rank: int) -> int:
         """Where in its pipeline a rank stands, 0 for the first."""
-        return rank // self.pipelines
+        return rank // (self.pipelines * self.together)
 
     def fields(self) -> dict[str, object]:
         """Values for JSON."""

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from gpu_plan.executor.runner.parallel.clipping import Clip, clip_by
+from gpu_plan.executor.runner.parallel.meshes import by_mesh
 
 
 def across_stages(torch: Any) -> None:
@@ -23,20 +24,23 @@ def _clip(asked: Clip) -> Any:
 
     total = _norm(asked, mesh)
     asked.check(torch, total)
-    clip_grads_with_norm_(asked.parameters, asked.max_norm, total, asked.foreach)
+    for group in by_mesh(each for each in asked.parameters if each.grad is not None):
+        clip_grads_with_norm_(group, asked.max_norm, total, asked.foreach)
     return total
 
 
 def _norm(asked: Clip, mesh: Any) -> Any:
     """Of all stages' gradients, a weight that two of them hold counted once."""
+    import torch
     import torch.distributed as dist
     from torch.nn.utils import get_total_norm
 
     given = [each for each in asked.parameters if each.grad is not None]
-    once = [each.grad for each in given if not getattr(each, "_counted_elsewhere", False)]
-    found = get_total_norm(once, asked.norm_type, False, asked.foreach)
-    found = found.full_tensor() if hasattr(found, "full_tensor") else found
-    found = found.to(mesh.device)
+    once = by_mesh(each for each in given if not getattr(each, "_counted_elsewhere", False))
+    norms = [get_total_norm([each.grad for each in some], asked.norm_type, False, asked.foreach) for some in once]
+    norms = [norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in norms]
+    whole = norms or [torch.zeros(())]
+    found = torch.linalg.vector_norm(torch.stack([norm.to(mesh.device) for norm in whole]), asked.norm_type)
     if math.isinf(asked.norm_type):
         dist.all_reduce(found, op=dist.ReduceOp.MAX, group=mesh.pipeline)
         return found

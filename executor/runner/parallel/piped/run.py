@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from gpu_plan.executor.runner.parallel.piped.evaluate import evaluated
 from gpu_plan.executor.runner.parallel.piped.gradients import Step, loss_of
 from gpu_plan.executor.runner.parallel.piped.layout import Layout
-from gpu_plan.executor.runner.parallel.piped.spreading import Mesh, sharded, with_first_weights
+from gpu_plan.executor.runner.parallel.piped.spreading import Mesh, sharded, shared, with_first_weights
 from gpu_plan.executor.runner.parallel.piped.weights import whole_weights
 from gpu_plan.executor.runner.parallel.samples import digest
 from gpu_plan.planner.pipeline.stages import StageCut
-from gpu_plan.planner.trace.parallel.stages import keep, layer_list, part_of, stage_loss
+from gpu_plan.planner.trace.parallel.stages import keep, layer_list, part_of, stage_loss, untie
 
 _LOOKS = 2
 """Training calls in which the ranks of a pipeline compare their samples."""
@@ -46,6 +46,9 @@ class PipedModel:
         own = [cuts[number] for number in self.numbers]
         whole = [(each.numel(), each.requires_grad, str(each.dtype)) for each in model.parameters()]
         with_first_weights(model, self.mesh)
+        if layout.together > 1:
+            untie(model)
+            shared(model, self.mesh)
         self.parts: list[Any] = [part_of(model, cut) for cut in own]
         keep(model, own)
         self._ref = ref(model)
@@ -157,9 +160,9 @@ class PipedModel:
         if self._looks >= _LOOKS:
             return
         self._looks += 1
-        seen: list[Any] = [None] * self.layout.ranks
-        dist.all_gather_object(seen, digest([ids, labels]), group=self.mesh.pipeline)
-        if len(set(seen)) > 1:
+        seen: list[Any] = [None] * self.layout.world_size
+        dist.all_gather_object(seen, (self.mesh.data_place, digest([ids, labels])))
+        if len(set(seen)) > self.layout.pipelines:
             raise RuntimeError(
                 "the ranks of a pipeline see different samples: share the data out by the data parallel rank alone"
                 " (torch's DistributedSampler does), and seed what shuffles it alike on every rank"
@@ -293,7 +296,11 @@ class PipedModel:
         """Sums its gradients, so that both copies go on to be one weight."""
         if self._tied is None:
             return
-        gradient = self._tied().grad
+        weight = self._tied()
+        if hasattr(weight, "placements"):
+            # The embedding's is what each rank has of the sum, for the whole vocabulary; the head's lies as its weight.
+            weight.grad = weight.grad.redistribute(placements=weight.placements)
+        gradient = weight.grad
         local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
         dist.all_reduce(local, group=self._ends)
 

@@ -18,10 +18,11 @@ class Mesh:
         self.device = _device()
         if self.device.type != "cpu":
             torch.get_device_module(self.device).set_device(self.device)
-        sizes = (layout.ranks, layout.pipelines)
-        self._mesh = init_device_mesh(self.device.type, sizes, mesh_dim_names=("pp", "dp"))
+        sizes = (layout.ranks, layout.pipelines, layout.together)
+        self._mesh = init_device_mesh(self.device.type, sizes, mesh_dim_names=("pp", "dp", "tp"))
         self.layout = layout
         self.place = int(self._mesh["pp"].get_local_rank())
+        self.data_place = int(self._mesh["dp"].get_local_rank())
         self.pipeline: Any = self._mesh["pp"].get_group()
         """The ranks of this one."""
         self.data: Any = self._mesh["dp"].get_group()
@@ -31,11 +32,17 @@ class Mesh:
     def data_mesh(self) -> Any:
         return self._mesh["dp"]
 
+    @property
+    def tensor_mesh(self) -> Any:
+        """The ranks that compute this rank's stages together."""
+        return self._mesh["tp"]
+
     def ends(self) -> Any:
         """A group of the first and the last rank of this pipeline; every rank of the job calls it."""
         layout, found = self.layout, None
-        for number in range(layout.pipelines):
-            ranks = [number, (layout.ranks - 1) * layout.pipelines + number]
+        beside = layout.pipelines * layout.together
+        for number in range(beside):
+            ranks = [number, (layout.ranks - 1) * beside + number]
             group = dist.new_group(ranks)
             if dist.get_rank() in ranks:
                 found = group
@@ -55,6 +62,39 @@ def with_first_weights(model: Any, mesh: Mesh) -> None:
         sent = each.detach().to(mesh.device)
         dist.broadcast(sent, 0)
         each.data.copy_(sent)
+
+
+def shared(model: Any, mesh: Mesh) -> None:
+    """Leaves of a whole model what this rank computes of it, in place, by the class's own plan (transformers 5.23
+    distributed/tensor_parallel.py: apply_tensor_parallelism). RuntimeError for a class that has none."""
+    from torch import nn
+    from transformers.distributed.configuration_utils import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    try:
+        plan, _, _ = model._resolve_parallel_plans(DistributedConfig(tp_size=mesh.layout.together))
+    except ValueError as problem:
+        raise RuntimeError(f"{type(model).__name__} cannot be computed by several ranks together: {problem}") from None
+    model.to(mesh.device)
+    apply_tensor_parallelism(model, mesh.tensor_mesh, plan)
+    for owner in model.modules():
+        for name, each in owner._parameters.items():
+            if each is not None and hasattr(each, "to_local"):
+                # A part is a view of the whole, which would stay for it.
+                owner._parameters[name] = nn.Parameter(_own(each.detach()), requires_grad=each.requires_grad)
+
+
+def _own(each: Any) -> Any:
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(
+        each.to_local().clone(),
+        each.device_mesh,
+        each.placements,
+        run_check=False,
+        shape=each.shape,
+        stride=each.stride(),
+    )
 
 
 def sharded(part: Any, layout: Layout, mesh: Mesh) -> Any:

@@ -16,7 +16,7 @@ from gpu_plan.planner.pipeline.stages import layers_of
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.least.together import Least
-from gpu_plan.planner.search.training.piped import work_time
+from gpu_plan.planner.search.training.piped.times import work_time
 from gpu_plan.planner.strategy.known import unsharded
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.registry import STRATEGIES

@@ -15,9 +15,9 @@ from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.search.training.candidates import Batch, Family
-from gpu_plan.planner.search.training.piped import Judge, PipedRank, PipedStep, step_time, timeline_of
-from gpu_plan.planner.speed.in_step import collectives_of, computation_of
-from gpu_plan.planner.speed.model import OptimizerWork, StepTime
+from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
+from gpu_plan.planner.search.training.piped.times import StageTime, stage_time, step_time, timeline_of
+from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.strategy.pipeline.rank import joined
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.workload.training import INSTALLED_LOSS, Stack
@@ -64,7 +64,7 @@ def judge_megatron(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
         )
     ranks = evaluator.kept_pipelines[key]
     profiles = tuple(measure(one.plan.stream, batch.micro_batch) for one in ranks)
-    known: dict[int, StepTime] = {}
+    known: dict[int, StageTime] = {}
     times = []
     for cut in cuts:
         trace = traces[cut]
@@ -98,19 +98,11 @@ def _trace(evaluator: Judge, family: Family, part: Part, batch: Batch) -> StepTr
     return evaluator.provider.trace(replace(evaluator.variant(family), part=part), batch.micro_batch)
 
 
-def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> StepTime:
+def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> StageTime:
     """One micro batch through one stage."""
     layout = family.layout
     assert layout is not None
-    inside = collectives_of(trace, _gathering(layout), layout.expert, batch.micro_batch)
-    work = evaluator.own_work(
-        family,
-        replace(batch, accumulation_steps=1),
-        computation_of(trace),
-        OptimizerWork(parameter_bytes_read_written=0),
-        inside,
-    )
-    return evaluator.speed.step_time(work, evaluator.cluster)
+    return stage_time(evaluator, family, batch, trace, _gathering(layout), layout.expert)
 
 
 def _gathering(layout: Layout) -> int:

@@ -24,6 +24,8 @@ class PipedCase:
     """Stages on each rank."""
     pipelines: int = 1
     """Pipelines with samples of their own."""
+    tensor: int = 1
+    """Ranks that compute each stage together."""
     strategy: str = "pp"
     micro_batches: int = 4
     micro_batch: int = 2
@@ -33,7 +35,7 @@ class PipedCase:
 
     @property
     def world(self) -> int:
-        return self.stages * self.pipelines
+        return self.stages * self.pipelines * self.tensor
 
     @property
     def cuts(self) -> tuple[StageCut, ...]:
@@ -51,7 +53,8 @@ class PipedCase:
         """Short text that names the case."""
         more = f" {self.local} stages a rank" if self.local > 1 else ""
         recomputed = ", checkpointing" if self.checkpointing is Checkpointing.FULL else ""
-        return f"{self.architecture}, {self.strategy} {self.stages}, {self.schedule}{more}, {self.dtype}{recomputed}"
+        degrees = f"{self.stages}" + (f" x {self.tensor}" if self.tensor > 1 else "")
+        return f"{self.architecture}, {self.strategy} {degrees}, {self.schedule}{more}, {self.dtype}{recomputed}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file."""
@@ -73,7 +76,10 @@ TWO_RANKS = (
 )
 LOSSES_ALONE = (PipedCase(architecture="llama-3", schedule=Schedule.ZERO_BUBBLE, local=2),)
 """Run for real, but not planned: what stands between a backward pass's two halves is not replayed."""
+EIGHT_RANKS = (PipedCase(architecture="llama-3", strategy="fsdp_tp_pp", pipelines=2, tensor=2),)
 FOUR_RANKS = (
+    PipedCase(architecture="llama-3", strategy="tp_pp", tensor=2),
+    PipedCase(architecture="qwen2", strategy="tp_pp", tensor=2),
     PipedCase(architecture="llama-3", stages=4, micro_batches=8),
     PipedCase(architecture="llama-3", strategy="ddp_pp", pipelines=2),
     PipedCase(architecture="llama-3", strategy="fsdp_pp", pipelines=2),

@@ -21,7 +21,8 @@ from gpu_plan.planner.strategy.registry import find_strategy
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
-from gpu_plan.planner.trace.parallel.stages import cut
+from gpu_plan.planner.trace.parallel.stages import cut, untie
+from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
@@ -34,11 +35,20 @@ from tests.support.replay_cpu import counted
 
 
 def trace_of(case: PipedCase, stage: StageCut) -> StepTrace:
-    """One stage's forward and backward, every layer traced."""
+    """One stage's forward and backward, every layer traced; of a group of ranks the first one's."""
+    with ranks(case.tensor):
+        return _trace_of(case, stage)
+
+
+def _trace_of(case: PipedCase, stage: StageCut) -> StepTrace:
     model = build_model(case.config(), dtype=getattr(torch, case.dtype))
+    if case.tensor > 1:
+        untie(model)
+        shard(model, case.tensor)
     cut(model, stage)
     variant = StepVariant(
         regime=Regime(weights=case.dtype),
+        tensor_parallel=case.tensor,
         checkpointing=case.checkpointing,
         attention=Attention.SDPA,
         stack=Stack.PLAIN,
@@ -80,6 +90,7 @@ def stream_of(case: PipedCase, rank: int) -> RankStream:
         world_size=case.world,
         capability=None,
         pipeline=place,
+        tensor_parallel=case.tensor,
     )
     return find_strategy(case.strategy).rank(context).stream
 
@@ -105,17 +116,17 @@ def run_all(cases: Sequence[PipedCase], world_size: int) -> dict[str, PipedRun]:
 
 
 def _run(folder: Path, number: int, case: PipedCase, world_size: int) -> PipedRun:
-    ranks = [json.loads((folder / f"case-{number}-rank-{rank}.json").read_text()) for rank in range(world_size)]
-    error = next((values["error"] for values in ranks if "error" in values), "")
+    told = [json.loads((folder / f"case-{number}-rank-{rank}.json").read_text()) for rank in range(world_size)]
+    error = next((values["error"] for values in told if "error" in values), "")
     if error:
         raise RuntimeError(error)
-    last = [values for values in ranks if any(values["losses"])]
+    last = [values for values in told if any(values["losses"])][:: case.tensor]
     return PipedRun(
-        figures=tuple(measured(values, case) for values in ranks),
+        figures=tuple(measured(values, case) for values in told),
         losses=tuple(
             tuple(loss for values in last for loss in values["losses"][iteration]) for iteration in range(ITERATIONS)
         ),
-        expected=tuple(ranks[0]["expected"]),
+        expected=tuple(told[0]["expected"]),
     )
 
 

@@ -20,14 +20,18 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as real
+from torch.distributed.tensor import DTensor
 
+from gpu_plan.executor.runner.parallel.meshes import by_mesh
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.trace.inputs.batch import training_batch
-from gpu_plan.planner.trace.parallel.stages import StageModule, cut, stage_loss
+from gpu_plan.planner.trace.parallel.stages import StageModule, cut, stage_loss, untie
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
 from tests.support.cpu_reference import mark, measure, real_inputs, real_twin
+from tests.support.ranks.native import in_new_storages
 from tests.support.ranks.piped.case import ITERATIONS, PipedCase
 from tests.support.ranks.settled import settled_collectives
+from tests.support.ranks.settled_groups import among, one_thread_each, settle_waits
 from tests.support.ranks.worker import dump
 
 
@@ -40,13 +44,17 @@ def batches(case: PipedCase, meta: Any) -> dict[str, torch.Tensor]:
     return {"input_ids": drawn, "labels": drawn.clone()}
 
 
-def stages_of(case: PipedCase, meta: Any, whole: nn.Module, rank: int) -> list[StageModule]:
-    """This rank's stages, with the weights of `whole`."""
+def stages_of(
+    case: PipedCase, meta: Any, whole: nn.Module, rank: int, tensor: DeviceMesh | None = None
+) -> list[StageModule]:
+    """This rank's stages, or its part of them, with the weights of `whole`."""
     found = []
     for place in range(case.local):
         stage = case.cuts[place * case.stages + rank]
         part = copy.deepcopy(whole)
         cut(part, stage)
+        if case.tensor > 1:
+            share(part, tensor, whole)
         set_checkpointing(part, case.checkpointing)
         found.append(StageModule(part, stage).train())
     return found
@@ -56,7 +64,7 @@ def spread(case: PipedCase, module: StageModule, mesh: DeviceMesh) -> nn.Module:
     """A stage as its data parallel ranks hold it."""
     if case.strategy == "ddp_pp":
         return nn.parallel.DistributedDataParallel(module, process_group=mesh["dp"].get_group())
-    if case.strategy != "fsdp_pp":
+    if not case.strategy.startswith("fsdp"):
         return module
     from torch.distributed.fsdp import fully_shard
 
@@ -74,11 +82,14 @@ def run_case(case: PipedCase, losses: list[list[float]]) -> Any:
     meta = build_model(case.config(), dtype=getattr(torch, case.dtype))
     data = batches(case, meta)
     whole = real_twin(meta, getattr(torch, case.dtype), "sdpa")
-    mesh = init_device_mesh("cpu", (case.stages, case.pipelines), mesh_dim_names=("pp", "dp"))
+    if case.tensor > 1:
+        untie(whole)
+    mesh = init_device_mesh("cpu", (case.stages, case.pipelines, case.tensor), mesh_dim_names=("pp", "dp", "tp"))
+    among(mesh["tp"].get_group())
     place, replica = mesh["pp"].get_local_rank(), mesh["dp"].get_local_rank()
     rows = case.micro_batch * case.micro_batches
     data = {name: value[replica * rows : (replica + 1) * rows] for name, value in data.items()}
-    modules = stages_of(case, meta, whole, place)
+    modules = stages_of(case, meta, whole, place, mesh["tp"])
     return measure(_body(case, mesh, place, modules, data, losses))
 
 
@@ -97,7 +108,8 @@ def _body(
         stages = [_stage(case, mesh, module, place, number) for number, module in enumerate(made)]
         mark("wrapped")
         parameters = [p for module in made for p in module.parameters()]
-        optimizer = torch.optim.AdamW(parameters, lr=1e-3, foreach=True)
+        groups = [{"params": group} for group in by_mesh(parameters)]
+        optimizer = torch.optim.AdamW(groups, lr=1e-3, foreach=True)
         last = next((module for module in made if module.stage.is_last), None)
 
         def loss_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -135,12 +147,30 @@ def add_tied(made: list[StageModule], mesh: DeviceMesh) -> None:
         return
     model: Any = ends[0].model
     owner = model.get_input_embeddings() if ends[0].stage.is_first else model.lm_head
-    dist.all_reduce(owner.weight.grad, group=mesh["pp"].get_group())
+    if isinstance(owner.weight, DTensor):
+        owner.weight.grad = owner.weight.grad.redistribute(placements=owner.weight.placements)
+    gradient = owner.weight.grad
+    local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
+    dist.all_reduce(local, group=mesh["pp"].get_group())
 
 
 def copied(module: StageModule) -> StageModule:
-    """The same stage in storages that are made here."""
+    """The same stage in storages that are made here; what ranks compute together has functions bound to it."""
+    if any(isinstance(each, DTensor) for each in module.parameters()):
+        module.model = in_new_storages(module.model)
+        return module
     return copy.deepcopy(module)
+
+
+def share(part: Any, mesh: DeviceMesh | None, whole: Any) -> None:
+    """Leaves of a stage what this rank computes of it, as transformers does (apply_tensor_parallelism)."""
+    from transformers.distributed import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    assert mesh is not None
+    plan, _, _ = whole._resolve_parallel_plans(DistributedConfig(tp_size=mesh.size()))
+    names = {name for name, _ in (*part.named_modules(), *part.named_parameters())}
+    apply_tensor_parallelism(part, mesh, {name: style for name, style in plan.items() if name in names})
 
 
 def _stage(case: PipedCase, mesh: DeviceMesh, module: StageModule, place: int, number: int) -> PipelineStage:
@@ -183,8 +213,10 @@ def main(folder: Path, rank: int, world_size: int) -> None:
     """Runs all cases, one after the other."""
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank))
+    one_thread_each()
     store = dist.FileStore(str(folder / "meeting"), world_size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=1500))
+    settle_waits()
     for number, values in enumerate(json.loads((folder / "cases.json").read_text())):
         case, losses = PipedCase.from_dict(values), list[list[float]]()
         try:

@@ -1,0 +1,150 @@
+"""Judges a candidate that is cut into stages: every rank of one pipeline replayed, and the schedule run."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.pipeline.places import PipelineRank
+from gpu_plan.planner.pipeline.schedules import Schedule, actions, refused
+from gpu_plan.planner.pipeline.stages import StageCut, balanced_cuts, even_cuts, layers_of, of_rank
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
+from gpu_plan.planner.search.training.piped.times import stage_time, step_time, timeline_of
+from gpu_plan.planner.speed.model import StepTime
+from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
+from gpu_plan.planner.strategy.pipeline.rank import joined
+from gpu_plan.planner.trace.events import StepTrace
+
+
+def runnable(pipeline: Pipeline, cuts: Sequence[Batch]) -> list[Batch]:
+    """Batches that the schedule can run."""
+    return [cut for cut in cuts if _refused(pipeline, cut) is None]
+
+
+def refusal(evaluator: Judge, pipeline: Pipeline, cuts: Sequence[Batch]) -> str | None:
+    """Why a model or a job cannot be piped so, in one line; None where it can."""
+    workload, spec = evaluator.workload, evaluator.provider.spec()
+    layers = layers_of(spec.parameters)
+    if pipeline.stages > layers:
+        return f"{spec.class_name} has {layers} layers, fewer than the {pipeline.stages} stages of {_asked(pipeline)}"
+    if pipeline.virtual_stages > 1 and layers % pipeline.stages:
+        return f"{_asked(pipeline)} are {pipeline.stages} stages, which do not divide {layers} layers"
+    if pipeline.schedule is Schedule.ZERO_BUBBLE:
+        return "the zero-bubble schedule is not in this version: its backward is split in two"
+    if workload.stack.traits.is_trainer and workload.stack.traits.project != "transformers":
+        return f"--stack {workload.stack} runs no pipeline"
+    if workload.fused or workload.loss != "installed":
+        return "a fused loss, Liger's kernels and other losses than transformers' own are not in this version of stages"
+    settings = dict(workload.settings)
+    odd = next((key for key in settings if key.startswith(("eval.", "compile.", "data."))), None)
+    if odd is not None:
+        return f"--set {odd} in a pipeline is not in this version"
+    every = int(settings.get("checkpoint.every", "1"))
+    if every > 1 and pipeline.stages == layers:
+        return (
+            f"--set checkpoint.every={every} says nothing where each stage has one layer: the first of a stage is"
+            " always checkpointed"
+        )
+    if not runnable(pipeline, cuts):
+        return _refused(pipeline, max(cuts, key=lambda cut: cut.accumulation_steps))
+    return None
+
+
+def judge_pipeline(evaluator: Judge, family: Family, batch: Batch) -> tuple[PipedStep, StepTime]:
+    """Every rank of one pipeline, and the step's time."""
+    pipeline = family.pipeline
+    assert pipeline is not None
+    layers = layers_of(evaluator.provider.spec().parameters)
+    cuts = cuts_of(evaluator, family, batch, layers)
+    traces = {cut: _trace(evaluator, family, cut, batch.micro_batch) for cut in cuts}
+    key = (family, batch.accumulation_steps, tuple((cut, trace.samples) for cut, trace in traces.items()))
+    if key not in evaluator.kept_pipelines:
+        evaluator.kept_pipelines[key] = tuple(
+            _rank(evaluator, family, batch, rank, cuts, traces) for rank in range(pipeline.degree)
+        )
+    ranks = evaluator.kept_pipelines[key]
+    profiles = tuple(measure(one.plan.stream, batch.micro_batch) for one in ranks)
+    times = [stage_time(evaluator, family, batch, traces[cut], family.tensor_parallel) for cut in cuts]
+    timeline = timeline_of(evaluator, batch, ranks, cuts, traces, times)
+    step = PipedStep(ranks=ranks, profiles=profiles, timeline=timeline)
+    return step, step_time(evaluator, family, batch, step, times)
+
+
+def bubble_warnings(plans: Iterable[tuple[Batch, PipedStep | None]]) -> tuple[str, ...]:
+    """Of pipelines with fewer micro batches than stages: how much of the step is spent waiting."""
+    found = {}
+    for batch, step in plans:
+        steps, degree = batch.accumulation_steps, 1 if step is None else len(step.ranks)
+        if step is not None and steps < degree:
+            batches = "batch does" if steps == 1 else "batches do"
+            found[degree, steps] = (
+                f"{steps} micro {batches} not fill {degree} stages: ranks wait {step.bubble:.0%} of the step"
+                f" for one another; --grad-accum {4 * degree} or a larger --global-batch fills them"
+            )
+    return tuple(found.values())
+
+
+def cuts_of(evaluator: Judge, family: Family, batch: Batch, layers: int) -> tuple[StageCut, ...]:
+    """Layers of every stage. Balanced ones go by what the stages take when each has as many layers."""
+    pipeline = family.pipeline
+    assert pipeline is not None
+    even = even_cuts(layers, pipeline.stages)
+    if pipeline.split == "even":
+        return even
+    first, between, last = even[0], even[len(even) // 2] if len(even) > 2 else even[0], even[-1]
+
+    def seconds(cut: StageCut) -> float:
+        trace = _trace(evaluator, family, cut, batch.micro_batch)
+        time = stage_time(evaluator, family, batch, trace, family.tensor_parallel)
+        return time.forward + time.backward
+
+    layer = seconds(between) / (between.end - between.first)
+    extra = [max(0.0, seconds(cut) - layer * (cut.end - cut.first)) for cut in (first, last)]
+    return balanced_cuts(layers, pipeline.stages, layer, *extra)
+
+
+def is_repeated(evaluator: Judge, family: Family, batch: Batch) -> bool:
+    """Whether balanced layers are the even ones, which are tried as well."""
+    pipeline = family.pipeline
+    if pipeline is None or pipeline.split == "even" or evaluator.workload.setting("pipeline.split", "") == "balanced":
+        return False
+    layers = layers_of(evaluator.provider.spec().parameters)
+    return cuts_of(evaluator, family, batch, layers) == even_cuts(layers, pipeline.stages)
+
+
+def _asked(pipeline: Pipeline) -> str:
+    virtual = f" --vpp {pipeline.virtual_stages}" if pipeline.virtual_stages > 1 else ""
+    return f"--pp {pipeline.degree}{virtual}"
+
+
+def _refused(pipeline: Pipeline, cut: Batch) -> str | None:
+    return refused(pipeline.schedule, pipeline.degree, pipeline.virtual_stages, cut.accumulation_steps)
+
+
+def _trace(evaluator: Judge, family: Family, cut: StageCut, micro_batch: int) -> StepTrace:
+    return evaluator.provider.trace(replace(evaluator.variant(family), stage=cut), micro_batch)
+
+
+def _rank(
+    evaluator: Judge,
+    family: Family,
+    batch: Batch,
+    rank: int,
+    cuts: Sequence[StageCut],
+    traces: dict[StageCut, StepTrace],
+) -> PipedRank:
+    pipeline = family.pipeline
+    assert pipeline is not None
+    own = of_rank(rank, pipeline.degree, pipeline.virtual_stages)
+    trace, spans = joined([(stage, cuts[stage], traces[cuts[stage]]) for stage in own])
+    place = PipelineRank(
+        rank=rank,
+        ranks=pipeline.degree,
+        schedule=pipeline.schedule,
+        order=actions(pipeline.schedule, rank, pipeline.degree, pipeline.virtual_stages, batch.accumulation_steps),
+        micro_batches=batch.accumulation_steps,
+        spans=spans,
+        keeps_sent=evaluator.cluster.gpu.is_cpu,
+    )
+    context = evaluator.context(family, batch.accumulation_steps, trace, place)
+    return PipedRank(place=place, context=context, plan=family.strategy.rank(context))

@@ -1,0 +1,152 @@
+"""How long a stage takes, what it waits for within it, and when a step of the whole pipeline ends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.pipeline.chrome import Ending, pipeline_trace
+from gpu_plan.planner.pipeline.places import RECEIVED
+from gpu_plan.planner.pipeline.schedules import Kind
+from gpu_plan.planner.pipeline.stages import StageCut
+from gpu_plan.planner.pipeline.timeline import Timeline, run
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
+from gpu_plan.planner.speed.collectives import call_seconds
+from gpu_plan.planner.speed.in_step import collectives_of, computation_of
+from gpu_plan.planner.speed.model import Collective, OptimizerWork, StepTime
+from gpu_plan.planner.trace.events import StepTrace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTime:
+    """One micro batch through one stage."""
+
+    computed: StepTime
+    waited: dict[str, float]
+    """Seconds by phase in which the stage waits for the ranks that compute it together."""
+
+    @property
+    def forward(self) -> float:
+        return self.computed.forward_seconds + self.waited["forward"]
+
+    @property
+    def backward(self) -> float:
+        return self.computed.backward_seconds + self.computed.recompute_seconds + self.waited["backward"]
+
+    @property
+    def all_waited(self) -> float:
+        return sum(self.waited.values())
+
+
+def stage_time(
+    evaluator: Judge, family: Family, batch: Batch, trace: StepTrace, ranks: int = 1, experts: int = 1
+) -> StageTime:
+    """Of a stage that `ranks` compute together, and whose experts are spread over `experts`."""
+    calls: tuple[Collective, ...] = ()
+    if max(ranks, experts) > 1:
+        calls = collectives_of(trace, ranks, experts, batch.micro_batch)
+        trace = computation_of(trace)
+    return StageTime(
+        computed=work_time(evaluator, family, batch, trace),
+        waited={phase: _waited(calls, phase, evaluator.cluster) for phase in ("forward", "backward")},
+    )
+
+
+def _waited(calls: Sequence[Collective], phase: str, cluster: Cluster) -> float:
+    """The computation waits for each."""
+    return sum(call.count * call_seconds(call, cluster).expected for call in calls if call.phase == phase)
+
+
+def work_time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> StepTime:
+    """One micro batch through one stage, or through the whole model: nothing sent and nothing stepped."""
+    nothing = OptimizerWork(parameter_bytes_read_written=0)
+    work = evaluator.own_work(family, replace(batch, accumulation_steps=1), trace, nothing, ())
+    return evaluator.speed.step_time(work, evaluator.cluster)
+
+
+def timeline_of(
+    evaluator: Judge,
+    batch: Batch,
+    ranks: Sequence[PipedRank],
+    cuts: Sequence[StageCut],
+    traces: dict[StageCut, StepTrace],
+    times: Sequence[StageTime],
+) -> Timeline:
+    """When every action of a step runs; what a stage waits for within it belongs to its own time."""
+    seconds = {}
+    for stage, time in enumerate(times):
+        seconds[Kind.FORWARD, stage] = time.forward
+        seconds[Kind.BACKWARD, stage] = time.backward
+    sent = max(
+        (
+            fixed + per * batch.micro_batch
+            for cut in cuts
+            for name, per, fixed in traces[cut].inputs
+            if name == RECEIVED
+        ),
+        default=0,
+    )
+    return run([one.place.order for one in ranks], seconds, _sending(evaluator, len(ranks), sent))
+
+
+def _sending(evaluator: Judge, degree: int, nbytes: int) -> float:
+    """Seconds that a stage's output is under way. Data parallel ranks stand side by side, so that stages are as far
+    apart as there are of them: across nodes as soon as one of these is full."""
+    cluster = evaluator.cluster
+    apart = cluster.nodes > 1 and cluster.world_size // degree >= cluster.gpus_per_node
+    call = Collective(
+        kind="broadcast", bytes=nbytes, phase="forward", per="micro_step", overlap=False, ranks=2, across_nodes=apart
+    )
+    return call_seconds(call, cluster).expected
+
+
+def _endings(whole: Sequence[StepTime]) -> list[Ending]:
+    """Behind the pipeline every rank waits for the slowest transfers, then steps as long as the slowest does."""
+    waited = max(time.exposed_communication_seconds + time.optimizer_seconds for time in whole)
+    return [Ending(waited - time.optimizer_seconds, time.optimizer_seconds) for time in whole]
+
+
+def step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, times: Sequence[StageTime]) -> StepTime:
+    """Until the last rank has stepped; the parts are those of the rank that computes longest."""
+    cluster, steps = evaluator.cluster, batch.accumulation_steps
+    once = replace(batch, accumulation_steps=1)  # the schedule repeats it
+    works = [
+        evaluator.own_work(
+            family, once, computation_of(one.context.trace), one.plan.optimizer_work, one.plan.collectives
+        )
+        for one in step.ranks
+    ]
+    whole = [evaluator.speed.step_time(work, cluster) for work in works]
+    after = max(time.exposed_communication_seconds + time.optimizer_seconds for time in whole)
+    seconds = step.timeline.seconds + after
+    busiest = max(range(len(whole)), key=lambda rank: step.timeline.busy(rank))
+    slowest = whole[busiest]
+    waited = steps * sum(times[span.stage].all_waited for span in step.ranks[busiest].place.spans)
+    computed = [time.computed for time in times]
+    flops = sum(time.model_flops for time in computed) * steps / len(step.ranks)
+    peak = next((t.model_flops / t.step_seconds / t.mfu for t in computed if t.mfu), None)
+    samples = batch.micro_batch * steps * (cluster.world_size // family.copy_ranks)
+    tokens = step.ranks[0].context.trace.tokens_per_sample
+    return replace(
+        slowest,
+        step_seconds=seconds,
+        ends=lambda: (
+            seconds * slowest.low_seconds / slowest.step_seconds,
+            seconds * slowest.high_seconds / slowest.step_seconds,
+        ),
+        forward_seconds=slowest.forward_seconds * steps,
+        backward_seconds=slowest.backward_seconds * steps,
+        recompute_seconds=slowest.recompute_seconds * steps,
+        optimizer_seconds=max(time.optimizer_seconds for time in whole),
+        communication_seconds=slowest.communication_seconds + waited,
+        exposed_communication_seconds=max(time.exposed_communication_seconds for time in whole) + waited,
+        tokens_per_second_per_gpu=samples * tokens / cluster.world_size / seconds,
+        samples_per_second=samples / seconds,
+        model_flops=flops,
+        mfu=None if peak is None else flops / seconds / peak,
+        corners=None,
+        scaling=None,
+        degrees=None,
+        trace=partial(pipeline_trace, step.timeline, _endings(whole)),
+    )
