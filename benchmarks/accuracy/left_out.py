@@ -45,7 +45,7 @@ def _left_out(name: str, own: Sequence[Line], device: Sequence[Line]) -> dict[st
 
 def context_of(line: Line, others: Iterable[Line]) -> Bounds | None:
     """The context of a line's GPU by other rows alone; None where none of them is of that GPU."""
-    bounds = [bounds_of(other) for other in others if _gpu(other) == _gpu(line)]
+    bounds = [bounds_of(other) for other in others if _gpu(other) == _gpu(line) and not _filled(other)]
     if not bounds:
         return None
     low, high = min(most for _, most in bounds), max(least for least, _ in bounds)
@@ -61,11 +61,18 @@ def bounds_of(line: Line) -> Bounds:
 
 def _inside(line: Line, context: Bounds | None) -> bool:
     """Whether the measured value lies inside with that context in place of the shipped one."""
+    if _filled(line):
+        return bool(line["device_inside"])
     if context is None:
         return False
     shipped = cuda_context(_cluster(line))
     low = line["device_low"] - shipped.low + context[0]
     return bool(low <= line["measured_device"] <= line["device_high"] - shipped.high + context[1])
+
+
+def _filled(line: Line) -> bool:
+    """Whether the run fills its device: what lies outside the allocator then moves neither end."""
+    return bool(line.get("device_filled"))
 
 
 def _cluster(line: Line) -> Cluster:

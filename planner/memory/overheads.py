@@ -93,7 +93,7 @@ def cached_blocks(expected: int, low: int, high: int, room: int, *, pressed: boo
     return Term(
         name="cached blocks",
         low=least,
-        expected=max(least, min(expected, most)) if pressed else expected,
+        expected=max(least, min(expected, most)),
         high=most,
         basis="source",
         source="c10/cuda/CUDACachingAllocator.cpp, simulated "

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 DEFAULT_STREAM = 0
 """The stream that computes."""
@@ -54,10 +55,36 @@ class Waits:
     until: dict[Schedule, Moment] = field(default_factory=dict)
 
 
+class Did(IntEnum):
+    """What an entry of the log says."""
+
+    LAUNCHED = 0
+    """Kernels launched so far."""
+    RECORDED = 1
+    """Number of the work, its stream."""
+    WAITED = 2
+    """Number of the work, who waits, on which stream."""
+    FREED = 3
+    """Number of the work, its stream, what waits."""
+    SENT = 4
+    """Stream, what is sent, bytes, fewest and most operators that issue it."""
+    HOST_WAITED = 5
+    """Numbers of the works that are complete then, and whether the host waits in every schedule."""
+
+
+MEETS = frozenset({Did.LAUNCHED, Did.HOST_WAITED})
+"""Entries that stand at a moment of the run."""
+Entry = tuple[Any, ...]
+
+
 class DeviceStreams:
     """Work queued on streams, in the order in which the host queues it."""
 
     def __init__(self) -> None:
+        self.log: list[Entry] = []
+        """Everything in its order, for whoever knows how long each takes (gpu_plan.planner.memory.lead)."""
+        self.moments: list[Moment] = []
+        """Of the log's entries that are in `MEETS`."""
         self._now = 0
         self._clocks: dict[int, dict[int, int]] = {}
         self._known: dict[Schedule, dict[int, int]] = {schedule: {} for schedule in RUNS_AHEAD}
@@ -73,6 +100,7 @@ class DeviceStreams:
         if clock is None:
             clock = self._clocks[stream] = {}
         clock[stream] = self._now
+        self.log.append((Did.RECORDED, self._now, stream))
         return clock.copy()
 
     def wait(self, waiter: int, on: int) -> None:
@@ -80,6 +108,7 @@ class DeviceStreams:
         self._now += 1
         source, clock = self._clocks.setdefault(on, {}), self._clocks.setdefault(waiter, {})
         source[on] = self._now
+        self.log.append((Did.WAITED, self._now, waiter, on))
         for stream, at in source.items():
             if at > clock.get(stream, 0):
                 clock[stream] = at
@@ -87,12 +116,19 @@ class DeviceStreams:
     def free(self, stream: int) -> Waits:
         """A block is freed that `stream`, recorded on it, may still use."""
         waits = Waits(self.record(stream))
+        self.log[-1] = (Did.FREED, self._now, stream, waits)
         for schedule in RUNS_AHEAD:
             self._pending[schedule].setdefault(stream, deque()).append(waits)
         return waits
 
+    def send(self, stream: int, what: str, nbytes: int, issued: tuple[int, int]) -> None:
+        """A collective is queued on a stream."""
+        self.log.append((Did.SENT, stream, what, nbytes, issued))
+
     def launched(self, kernels: int, moment: Moment) -> None:
         """The host has launched so many kernels in all on the computing stream: none that is further back waits."""
+        self.log.append((Did.LAUNCHED, kernels))
+        self.moments.append(moment)
         queued = self._launched
         if queued and queued[-1][0] == kernels:
             queued[-1] = kernels, self.record(DEFAULT_STREAM)
@@ -102,10 +138,16 @@ class DeviceStreams:
             passed = queued.popleft()[1]
         queued.append((kernels, self.record(DEFAULT_STREAM)))
         if passed:
-            self.host_waits(passed, moment, RUNS_AHEAD)
+            self.suppose(passed, moment, RUNS_AHEAD)
 
     def host_waits(self, event: Clock, moment: Moment, schedules: Sequence[Schedule] = RUNS_AHEAD) -> None:
         """Event.synchronize: what the event stands behind is complete, and the host knows it."""
+        self.log.append((Did.HOST_WAITED, tuple(event.values()), Schedule.QUEUED in schedules))
+        self.moments.append(moment)
+        self.suppose(event, moment, schedules)
+
+    def suppose(self, event: Clock, moment: Moment, schedules: Sequence[Schedule]) -> None:
+        """In these schedules the host then knows that what the event stands behind is complete, wait or not."""
         for schedule in schedules:
             known = self._known[schedule]
             for stream, at in event.items():
@@ -128,9 +170,12 @@ __all__ = [
     "DEFAULT_STREAM",
     "LIMITED",
     "MAX_QUEUED_LAUNCHES",
+    "MEETS",
     "RUNS_AHEAD",
     "Clock",
     "DeviceStreams",
+    "Did",
+    "Entry",
     "Moment",
     "Schedule",
     "Waits",

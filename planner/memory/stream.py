@@ -13,8 +13,9 @@ from typing import NewType
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_plan.planner.memory.lead import History, history_of
 from gpu_plan.planner.memory.lines import BLOCK, Peaks
-from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Moment, Schedule, Waits
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, Schedule, Waits
 from gpu_plan.planner.trace.events import CATEGORIES, CATEGORY_INDEX, Category, IntArray, Kind, Mark, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 
@@ -293,10 +294,11 @@ class StreamBuilder:
 
     # -- result --------------------------------------------------------------------------------------------
 
-    def build(self) -> "RankStream":
-        """The finished stream."""
+    def build(self, streams: DeviceStreams | None = None) -> "RankStream":
+        """The finished stream; `streams`: what was queued beside it on the device's streams."""
         segments = self._pass_segments()
-        return _assemble(self.trace, self._traced_events(), segments, len(self.passes), self.steps, self._placed)
+        placed = self._placed
+        return _assemble(self.trace, self._traced_events(), segments, len(self.passes), self.steps, placed, streams)
 
     def _pass_segments(self) -> list[int]:
         """Segments in which passes run."""
@@ -379,6 +381,8 @@ class RankStream:
     event_return: IntArray | None = None
     """Where blocks wait for the device, for each schedule in which the host runs ahead [schedules, events]: the event
     from which on a freed block can be handed out again. None where none waits."""
+    history: History | None = field(default=None, compare=False, repr=False)
+    """What was queued on the device's streams, where blocks wait for them."""
     evaluation_segment: int = 0
     """Segment in which batches are evaluated, after all training; 0 where none are."""
     between: tuple[tuple[int, Phase], ...] = ()
@@ -420,6 +424,7 @@ def _assemble(
     num_passes: int,
     steps: list[int],
     placed: _Placed,
+    streams: DeviceStreams | None,
 ) -> RankStream:
     own = len(placed.fixed)
     traced = trace.num_tensors * num_passes
@@ -434,6 +439,7 @@ def _assemble(
     segment = (sorted_at + _SEGMENT // 2) // _SEGMENT
     backward_key = 2 * marks(trace)[Mark.BACKWARD]
     in_backward = among(segment, pass_segments) & (sorted_at - segment * _SEGMENT >= backward_key)
+    lead = _Order(at, order, len(placed.at)) if placed.waits else None
     return RankStream(
         trace=trace,
         num_passes=num_passes,
@@ -441,7 +447,8 @@ def _assemble(
         event_tensor=tensors[order],
         event_segment=segment,
         event_in_backward=in_backward,
-        event_return=_returns(placed, at, order) if placed.waits else None,
+        event_return=None if lead is None else _returns(placed, lead),
+        history=None if lead is None or streams is None else _history(placed, lead, streams),
         step_segments=tuple(steps),
         fixed=np.concatenate([np.tile(trace.bytes_fixed, num_passes), _column(placed.fixed)]),
         per_sample=np.concatenate([np.tile(trace.bytes_per_sample, num_passes), _sparse(placed.per_sample, own)]),
@@ -452,26 +459,49 @@ def _assemble(
     )
 
 
-def _returns(placed: _Placed, at: IntArray, order: IntArray) -> IntArray:
+class _Order:
+    """Where events and moments stand once all are in time order."""
+
+    def __init__(self, at: IntArray, order: IntArray, placed: int) -> None:
+        """`at` [events] before they are ordered, those that were placed last; `order` as of argsort."""
+        self.count, self._own = len(order), len(order) - placed
+        self._place = np.empty(self.count, dtype=np.int64)
+        self._place[order] = np.arange(self.count)
+        self._points, starts = np.unique(at[order], return_index=True)
+        # Of events at one point the order is that of their numbers: both in one number, which grows with the place.
+        number = np.repeat(np.arange(len(self._points)), np.diff(starts, append=self.count))
+        self._number = number * (self.count + 1) + order
+
+    def of_placed(self, numbers: Iterable[int]) -> IntArray:
+        """Places of events by the numbers under which they were placed."""
+        found: IntArray = self._place[self._own + np.asarray(list(numbers), dtype=np.int64)]
+        return found
+
+    def behind(self, moments: Sequence[Moment]) -> IntArray:
+        """First event behind each moment."""
+        known = np.asarray(moments, dtype=np.int64).reshape(-1, 2)
+        group = np.searchsorted(self._points, known[:, 0])
+        # A moment stands before the event that was placed next; one where nothing is, before the next point.
+        there = np.append(self._points, -1)[group] == known[:, 0]
+        first = group * (self.count + 1) + np.where(there, self._own + known[:, 1], 0)
+        return np.searchsorted(self._number, first)
+
+
+def _returns(placed: _Placed, order: _Order) -> IntArray:
     """Position of the first event behind each return, for every event in its place; by itself where none waits."""
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    own = len(order) - len(placed.at)
-    returns = np.tile(np.arange(len(order)), (len(RUNS_AHEAD), 1))
-    waiting = place[own + np.asarray(list(placed.waits), dtype=np.int64)]
-    points, starts = np.unique(at[order], return_index=True)
-    # Of events at one point the order is that of their numbers: both in one number, which grows with the place.
-    number = np.repeat(np.arange(len(points)), np.diff(starts, append=len(order))) * (len(order) + 1) + order
+    returns = np.tile(np.arange(order.count), (len(RUNS_AHEAD), 1))
+    waiting = order.of_placed(placed.waits)
     for schedule in RUNS_AHEAD:
         until = [waits.until.get(schedule) for waits in placed.waits.values()]
-        known = np.asarray([moment for moment in until if moment is not None], dtype=np.int64).reshape(-1, 2)
-        group = np.searchsorted(points, known[:, 0])
-        # A moment stands before the event that was placed next; one where nothing is, before the next point.
-        there = np.append(points, -1)[group] == known[:, 0]
-        first = group * (len(order) + 1) + np.where(there, own + known[:, 1], 0)
-        returns[schedule, waiting[[moment is None for moment in until]]] = len(order)
-        returns[schedule, waiting[[moment is not None for moment in until]]] = np.searchsorted(number, first)
+        known = order.behind([moment for moment in until if moment is not None])
+        returns[schedule, waiting[[moment is None for moment in until]]] = order.count
+        returns[schedule, waiting[[moment is not None for moment in until]]] = known
     return returns
+
+
+def _history(placed: _Placed, order: _Order, streams: DeviceStreams) -> History:
+    places = dict(zip(map(id, placed.waits.values()), order.of_placed(placed.waits).tolist(), strict=True))
+    return history_of(streams.log, places, order.behind(streams.moments), order.count)
 
 
 def among(segments: IntArray, wanted: Sequence[int]) -> NDArray[np.bool_]:

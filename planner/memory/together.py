@@ -266,6 +266,7 @@ class Together:
             event_tensor=np.concatenate([front[1], training.event_tensor, back[1]]),
             event_segment=np.concatenate([front[2], training.event_segment, back[2]]),
             event_return=_returns(training, ahead, behind),
+            history=None if training.history is None else training.history.behind(ahead),
             event_in_backward=np.concatenate(
                 [np.zeros(ahead, np.bool_), training.event_in_backward, np.zeros(behind, np.bool_)]
             ),

@@ -10,9 +10,10 @@ import numpy as np
 from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS, Runs
 from gpu_plan.planner.memory.allocator.result import AllocatorResult
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
+from gpu_plan.planner.memory.lead import Paces
 from gpu_plan.planner.memory.overheads import Term, cached_blocks
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
-from gpu_plan.planner.memory.schedule import Schedule
+from gpu_plan.planner.memory.schedule import LIMITED, Schedule
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.trace.events import IntArray
 
@@ -45,6 +46,10 @@ class DeviceUse:
     """In files on the node's disk."""
     capacity_bytes: int
     """Of the device, without what is kept free for others."""
+    device_bytes: int | None = None
+    """All that the device has, what nobody can use included; None where that is not known."""
+    paces: Callable[[], Paces | None] | None = field(default=None, compare=False, repr=False)
+    """How far the host can be ahead of the device, by the seconds of the step; None where they are not known."""
     simulated: Simulated | None = None
     """None where only the tensors were summed: a lower bound."""
     shares_host: bool = False
@@ -117,12 +122,22 @@ class DeviceUse:
         return self.profile.peak_allocated_bytes + cached.low + sum(term.low for term in self.terms)
 
     @property
+    def fills_device(self) -> bool:
+        """Whether it comes back to all of its device in every iteration, however much lies outside the allocator."""
+        return self.device_bytes is not None and self.used_high_bytes == self.device_bytes
+
+    @property
     def used_high_bytes(self) -> int:
         """The most that the device can show in use."""
         cached = self.cached
         if cached is None:
             return self.high_bytes
-        return self.profile.peak_allocated_bytes + cached.high + sum(term.high for term in self.terms)
+        high = self.profile.peak_allocated_bytes + cached.high + sum(term.high for term in self.terms)
+        if self.device_bytes is None or self.simulated is None or not self.simulated.retries:
+            return high
+        # Where a run fills the device, the more lies outside the allocator, the less is left for it.
+        expected = self.profile.peak_allocated_bytes + sum(term.expected for term in self.terms)
+        return min(high, max(self.device_bytes, self.used_low_bytes, expected))
 
 
 Use = TypeVar("Use", bound=DeviceUse)
@@ -146,21 +161,23 @@ def simulated(
         return replace(use, simulated=plain), stream.sizes(micro_batch)
 
     runs = Runs(stream, micro_batch, settings)
-    free = runs.result(schedule=Schedule.AHEAD)
+    ahead = stream.returns(Schedule.AHEAD)
+    free = runs.result(returns=ahead)
     reserved, blocks = free.peak_reserved_bytes, free.block_bytes(len(stream.fixed))
 
     @cache
+    def possible() -> list[IntArray | None]:
+        return _possible(stream, use.paces() if use.paces is not None else None)
+
+    @cache
     def extremes() -> tuple[int, int]:
-        # What ran first is one of them; without waiting blocks every schedule is the same.
-        schedules = (Schedule.AHEAD,) if stream.event_return is None else tuple(Schedule)
         again = Runs(stream, micro_batch, settings)
         peaks = [
-            again.peak_reserved(schedule=schedule, descending_addresses=descending_addresses)
-            for schedule in schedules
+            again.peak_reserved(returns=returns, descending_addresses=descending_addresses)
+            for returns in possible()
             for descending_addresses in _ORDERS
-            if (schedule, descending_addresses) != (Schedule.AHEAD, False)
         ]
-        return min(reserved, *peaks), max(reserved, *peaks)
+        return min(peaks), max(peaks)
 
     exact = replace(
         use,
@@ -170,13 +187,17 @@ def simulated(
     if exact.high_bytes <= exact.capacity_bytes:
         return exact, blocks
     room = exact.capacity_bytes - sum(term.low for term in exact.terms)
-    limited = runs.result(schedule=Schedule.AHEAD, capacity=room)
+    limited = runs.result(returns=ahead, capacity=room)
 
     @cache
     def extremes_under_pressure() -> tuple[int, int]:
         again = Runs(stream, micro_batch, settings)
-        other = again.result(schedule=Schedule.AHEAD, descending_addresses=True, capacity=room)
-        return _after_retries([limited, other], stream)
+        others = [
+            again.result(returns=returns, descending_addresses=descending_addresses, capacity=room)
+            for returns in possible()
+            for descending_addresses in _ORDERS
+        ]
+        return _after_retries([limited, *others], stream, room)
 
     assert exact.simulated is not None
     under_pressure = replace(
@@ -192,16 +213,38 @@ _ORDERS = (False, True)
 """Addresses that the driver hands out: ascending, descending."""
 
 
-def _after_retries(limited: list[AllocatorResult], stream: RankStream) -> tuple[int, int]:
-    """What stays reserved by a run that gave cached memory back.
+def _possible(stream: RankStream, paces: Paces | None) -> list[IntArray | None]:
+    """When blocks that wait come back, in every schedule that the seconds of the step leave; any of them without."""
+    if stream.event_return is None:
+        return [None]
+    known = {schedule: stream.returns(schedule) for schedule in Schedule}
+    if paces is None or stream.history is None:
+        return list(known.values())
+    queued, others = known.pop(Schedule.QUEUED), [known[schedule] for schedule in LIMITED]
+    assert queued is not None
+    return [*stream.history.possible(paces, queued, [other for other in others if other is not None])]
+
+
+def _after_retries(limited: list[AllocatorResult], stream: RankStream, room: int) -> tuple[int, int]:
+    """What stays reserved by a run that gave cached memory back; `room` is what it found.
 
     One that does so once, on its way into the second iteration, settles at what it then needs; one that does so in
-    every iteration comes back to its peak in each.
+    every iteration comes back to its peak in each, and that is what the device shows at most. By how much that peak
+    misses the room depends on the room itself, which is not known to the byte: by less than what was asked for when
+    memory was given back.
     """
-    lived = [result for result in limited if result.oom_at is None]
-    settled = [result.reserved_at_end for result in lived]
-    recurring = [result.peak_reserved_bytes for result in lived if _recurs(result, stream)]
-    return min(settled), max(settled + recurring)
+    least, most = [], []
+    for result in (result for result in limited if result.oom_at is None):
+        recurs = _recurs(result, stream)
+        least.append(room - _least_refused(result) if recurs else result.reserved_at_end)
+        most.append(result.peak_reserved_bytes if recurs else result.reserved_at_end)
+    return min(least), max(most)
+
+
+def _least_refused(result: AllocatorResult) -> int:
+    """Bytes of the smallest segment that was refused at first."""
+    retried = frozenset(result.retried_at)
+    return min(call.nbytes for call in result.calls if call.event in retried and call.change > 0)
 
 
 def _recurs(result: AllocatorResult, stream: RankStream) -> bool:

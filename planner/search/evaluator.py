@@ -49,6 +49,11 @@ class BaseEvaluator(Generic[W]):
         return self.cluster.capacity_bytes - self.workload.reserve_bytes
 
     @property
+    def device_bytes(self) -> int | None:
+        """All of one device, what nobody can use included, where that is known."""
+        return None if self.cluster.gpu.is_cpu else self.cluster.gpu.marketed_bytes
+
+    @property
     def usual_host_bytes(self) -> int | None:
         """RAM of the smallest usual node, where the node's own is not known."""
         cluster = self.cluster

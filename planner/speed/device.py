@@ -188,6 +188,11 @@ def attention_block(operators: Operators, micro_batch: int, device: StepDevice, 
 
 def _on_device(operators: Operators, micro_batch: int, device: StepDevice, bound: int) -> FloatArray:
     """Seconds of each phase if the host never lags, (3,)."""
+    return _by_phase(operators, seconds_of_each(operators, micro_batch, device, bound))
+
+
+def seconds_of_each(operators: Operators, micro_batch: int, device: StepDevice, bound: int) -> FloatArray:
+    """Seconds that the device takes for one call of each operator."""
     flops, moved = operators.flops(micro_batch), operators.bytes(micro_batch)
     arithmetic = flops / device.flops[bound, operators.rate]
     if bound != FAST and device.halves:
@@ -203,7 +208,7 @@ def _on_device(operators: Operators, micro_batch: int, device: StepDevice, bound
     if device.strided is not None:
         traffic = np.maximum(traffic, moved / operators.item_bytes / device.strided.bounds[bound])
     each = np.maximum(arithmetic, traffic) + device.gap[bound]
-    return _by_phase(operators, each)
+    return np.asarray(each, dtype=np.float64)
 
 
 def _issued(operators: Operators) -> FloatArray:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.events import FloatArray, StepTrace
 
 Kernel = Literal["flash", "cudnn", "flash1", "flash3"]
 """FlashAttention-2, cuDNN's, the first FlashAttention, FlashAttention-3."""
@@ -198,6 +198,18 @@ class StepTime:
         return self.ends()[1]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTimes:
+    """A step operator by operator, each row slow, expected and fast."""
+
+    device: FloatArray
+    """Seconds of each operator of a pass, in the order in which they run, [3, operators]."""
+    issue: tuple[float, float, float]
+    """Seconds that the host takes to issue one of them."""
+    sent: Callable[[CollectiveKind, int], tuple[float, float, float]]
+    """Seconds of a collective of all ranks, by its kind and bytes."""
+
+
 class SpeedModel(Protocol):
     """Says how long a step takes."""
 
@@ -208,4 +220,8 @@ class SpeedModel(Protocol):
 
     def step_time(self, work: StepWork, cluster: Cluster) -> StepTime:
         """Time of one optimizer step of `work` on `cluster`. Finite and positive for every cluster."""
+        ...
+
+    def kernel_times(self, work: StepWork, cluster: Cluster) -> KernelTimes | None:
+        """The same operator by operator; None where a rate that counts was published nowhere."""
         ...

@@ -123,8 +123,11 @@ def _attention(name: str) -> Attention | None:
     )
 
 
-def collect(trace: StepTrace) -> Operators:
-    """Groups a trace's operators: equal class, phase, FLOPs and bytes count as one with a multiplicity."""
+def collect(trace: StepTrace, *, each: bool = False) -> Operators:
+    """Groups a trace's operators: equal class, phase, FLOPs and bytes count as one with a multiplicity.
+
+    `each`: every operator by itself, in the order in which they run.
+    """
     flops_fixed, flops_slope = trace.op_flops_fixed, trace.op_flops_per_sample
     bytes_fixed, bytes_slope = _moved(trace)
     has_flops = (flops_fixed != 0) | (flops_slope != 0)
@@ -136,7 +139,7 @@ def collect(trace: StepTrace) -> Operators:
     rates = np.where(has_flops & (told[trace.op_name] >= 0), told[trace.op_name], classes) if len(told) else classes
     items = _item_bytes(trace)
     columns = (rates, classes, trace.op_phase, flops_fixed, flops_slope, bytes_fixed, bytes_slope, items)
-    first, count = _groups(columns)
+    first, count = (np.arange(len(classes)), np.ones(len(classes))) if each else _groups(columns)
     return Operators(
         operator_class=classes[first],
         rate=rates[first],

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import Any
+
+import numpy as np
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.speed.calibration.record import Calibration
@@ -17,16 +20,28 @@ from gpu_plan.planner.speed.device import (
     compute,
     device_of,
     hooked_seconds,
+    seconds_of_each,
     streams_weights,
     waits_for_host,
 )
-from gpu_plan.planner.speed.model import HOST_KINDS, AxisTime, Collective, Per, Phase, StepTime, StepWork
+from gpu_plan.planner.speed.model import (
+    HOST_KINDS,
+    AxisTime,
+    Collective,
+    CollectiveKind,
+    KernelTimes,
+    Per,
+    Phase,
+    StepTime,
+    StepWork,
+)
 from gpu_plan.planner.speed.operators import (
     BACKWARD,
     FORWARD,
     RECOMPUTE,
     OperatorCache,
     Operators,
+    collect,
 )
 from gpu_plan.planner.speed.rates import (
     Rate,
@@ -100,6 +115,24 @@ class RooflineModel:
             return scaling_words(time, work, ranks, cluster.world_size // ranks)
 
         return replace(time, corners=step.corners, scaling=scaling, trace=step.trace, degrees=step.degrees)
+
+    def kernel_times(self, work: StepWork, cluster: Cluster) -> KernelTimes | None:
+        """Operator by operator, as `SpeedModel` says."""
+        operators = collect(work.trace, each=True)
+        device = device_of(work, cluster, operators, self._here, self._reentrant)
+
+        @cache
+        def sent(kind: CollectiveKind, nbytes: int) -> tuple[float, float, float]:
+            call = Collective(kind=kind, bytes=nbytes, phase="forward", per="micro_step", overlap=True)
+            return call_seconds(call, cluster, self._here).bounds
+
+        if worst_basis(rate.basis for rate in device.used) == "assumed":
+            return None
+        return KernelTimes(
+            device=np.stack([seconds_of_each(operators, work.micro_batch, device, bound) for bound in range(3)]),
+            issue=device.issue.bounds,
+            sent=sent,
+        )
 
 
 class _Step:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpu_plan.planner.strategy.buckets import _issued as of_bucket
 from gpu_plan.planner.strategy.fsdp1.rank import _REDUCING as REDUCING_FLAT
 from gpu_plan.planner.strategy.fsdp1.rank import _gathering as gathering_flat
-from gpu_plan.planner.strategy.zero.stage3.traffic import _gathering, _reducing
+from gpu_plan.planner.strategy.zero.stage3.traffic import gathering, reducing
 from gpu_plan.planner.strategy.zero.stage12.rank import _issued as of_partitions
 
 LAYERS, WIDTH, RANKS = 4, 16, 8
@@ -149,8 +149,8 @@ def test_a_gather_and_a_bucket_of_zero_3(
         parameters, 3, monkeypatch, stage3_param_persistence_threshold=0, stage3_prefetch_bucket_size=prefetched
     )
     forward, backward = _issued(engine, engine, torch.bfloat16)
-    one, reduced = _gathering(1, RANKS), _reducing(every, RANKS)
-    ahead = _gathering(every - 1, RANKS) if together else (one[0] * (every - 1), one[1] * (every - 1))
+    one, reduced = gathering(1, RANKS), reducing(every, RANKS)
+    ahead = gathering(every - 1, RANKS) if together else (one[0] * (every - 1), one[1] * (every - 1))
     kernels, issued = _more(forward, plain[0])
     assert kernels == pytest.approx(ahead[0] + one[0], rel=0.15, abs=4)
     assert issued == pytest.approx(ahead[1] + one[1], rel=0.15, abs=4)

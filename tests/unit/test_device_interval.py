@@ -48,6 +48,36 @@ def test_a_run_under_pressure_shows_what_it_settles_at() -> None:
     assert found.cached.low <= found.cached.expected == found.cached.high
 
 
+def test_a_run_that_fills_its_device_shows_no_more_than_the_device_has() -> None:
+    """The more lies outside the allocator, the less is left for it: both high ends are never there at once."""
+    filled = Simulated(
+        reserved_bytes=20 * GIB, reserved_under_pressure=16 * GIB, retries=4, extremes=lambda: (15 * GIB, 16 * GIB)
+    )
+    found = replace(use(filled, capacity=16 * GIB + MIB), device_bytes=16 * GIB + 2 * MIB)
+    assert found.used_high_bytes == 16 * GIB + 2 * MIB
+    assert replace(found, device_bytes=None).used_high_bytes == 16 * GIB + 3 * MIB
+    assert replace(found, device_bytes=GIB).used_high_bytes == found.used_low_bytes == 15 * GIB + MIB
+
+
+def iterations(*sizes: int) -> RankStream:
+    """In every step of the optimizer blocks come and go one after the other, each of a stream of its own."""
+    builder = StreamBuilder(tiny_trace([(64, 4)] * 2, element_bytes=4), 1)
+    for iteration in range(2):
+        for stream, size in enumerate(sizes):
+            builder.transient(builder.at_step(iteration), size, Category.TEMPORARY, "scratch", cuda_stream=stream)
+    return builder.build()
+
+
+def test_memory_given_back_in_every_iteration_comes_back_to_its_peak_or_misses_the_room_by_what_was_refused() -> None:
+    """40 MiB, then 50, in 70: each time the other goes first. The peak is 50, and the least that was refused 40."""
+    found = pressed(iterations(50 * MIB, 40 * MIB), 70 * MIB + SMALL + TERM.low, TERM)
+    assert found.retries > 1
+    assert found.extremes is not None
+    least, most = found.extremes()
+    assert most == 50 * MIB + SMALL
+    assert least == 70 * MIB + SMALL - 40 * MIB
+
+
 def test_what_is_cached_never_grows_beyond_the_device() -> None:
     term = cached_blocks(2 * GIB, 2 * GIB, 9 * GIB, 5 * GIB, pressed=False)
     assert (term.low, term.expected, term.high) == (2 * GIB, 2 * GIB, 5 * GIB)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Schedule, Waits
+from gpu_plan.planner.memory.lead import History
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Did, Schedule, Waits
 from gpu_plan.planner.memory.stream import Point, RankStream, StreamBuilder, point
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
@@ -23,10 +24,20 @@ TRACE = tiny_trace(SHAPES, element_bytes=4)
 LABEL = "x"
 
 
+def told(history: History | None) -> object:
+    """What was queued, and where it stands; None where nothing waits."""
+    if history is None:
+        return None
+    log = [entry[: None if entry[0] is not Did.FREED else 3] for entry in history.log]
+    return log, history.freed.tolist(), history.moments.tolist()
+
+
 def same(one: RankStream, other: RankStream) -> None:
     for field in fields(RankStream):
         mine, theirs = getattr(one, field.name), getattr(other, field.name)
-        if field.name != "trace":
+        if field.name == "history":
+            assert told(mine) == told(theirs)
+        elif field.name != "trace":
             assert np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs, field.name
 
 

@@ -71,6 +71,7 @@ def _figures(judgement: StepJudgement) -> Line:
         "device_low": judgement.used_low_bytes,
         "device_expected": judgement.expected_bytes,
         "device_high": judgement.used_high_bytes,
+        "device_filled": judgement.fills_device,
         "verdict": str(judgement.verdict),
     }
 

@@ -31,7 +31,6 @@ class Runs:
     """A rank's whole stream (load and both iterations, in order) at a micro batch, run under several conditions."""
 
     def __init__(self, stream: RankStream, micro_batch: int, settings: AllocatorSettings = DEFAULT_SETTINGS) -> None:
-        self._stream = stream
         self._run = Run(
             stream.event_sign, stream.event_tensor, stream.requested(micro_batch), stream.cuda_stream, settings
         )
@@ -41,14 +40,14 @@ class Runs:
         *,
         capacity: int | None = None,
         descending_addresses: bool = False,
-        schedule: Schedule = Schedule.WAITS,
+        returns: IntArray | None = None,
     ) -> AllocatorResult:
-        """Arguments as of `simulate`."""
-        return self._run.result(capacity, descending_addresses, self._stream.returns(schedule))
+        """Arguments as of `simulate`, `returns` as of `replay`."""
+        return self._run.result(capacity, descending_addresses, returns)
 
-    def peak_reserved(self, *, descending_addresses: bool, schedule: Schedule) -> int:
-        """`result(...).peak_reserved_bytes` of a device without limit."""
-        return self._run.peak_reserved(descending_addresses, self._stream.returns(schedule))
+    def peak_reserved(self, *, descending_addresses: bool, returns: IntArray | None) -> int:
+        """Most that is reserved on a device without limit; `returns` as of `replay`."""
+        return self._run.peak_reserved(descending_addresses, returns)
 
 
 def simulate(
@@ -67,7 +66,8 @@ def simulate(
     `schedule`: how far the host is ahead of the device, which decides when blocks with recorded streams serve again.
     """
     runs = Runs(stream, micro_batch, settings)
-    return runs.result(capacity=capacity, descending_addresses=descending_addresses, schedule=schedule)
+    returns = stream.returns(schedule)
+    return runs.result(capacity=capacity, descending_addresses=descending_addresses, returns=returns)
 
 
 def replay(

@@ -85,6 +85,7 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
             host_bytes=0,
             usual_host_bytes=self.usual_host_bytes,
             capacity_bytes=self.capacity_bytes,
+            device_bytes=self.device_bytes,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,
             weight_bytes=states.nbytes,

@@ -14,6 +14,7 @@ from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.search.evaluator import BaseEvaluator
 from gpu_plan.planner.search.judgement import Judgement
+from gpu_plan.planner.search.seconds.paces import paces_of
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.compilation import (
     compilation_notes,
@@ -256,6 +257,7 @@ class Evaluator(BaseEvaluator[Workload]):
         plan, profile = _worst(self._plan(family, batch, trace), batch.micro_batch)
         uncompiled = () if states_only else self._uncompiled(family, batch, profile)
         host_bytes = plan.host_bytes + kept_on_host(trace, batch.micro_batch)
+        work = cache(lambda: self.work(family, batch, trace, plan))
         return StepJudgement(
             family=family,
             batch=batch,
@@ -264,7 +266,9 @@ class Evaluator(BaseEvaluator[Workload]):
             host_bytes=host_bytes,
             nvme_bytes=plan.nvme_bytes,
             capacity_bytes=self.capacity_bytes,
-            timed=cache(lambda: self.speed.step_time(self.work(family, batch, trace, plan), self.cluster)),
+            device_bytes=self.device_bytes,
+            timed=cache(lambda: self.speed.step_time(work(), self.cluster)),
+            paces=lambda: paces_of(self.speed, work(), self.cluster),
             plan=plan,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,
@@ -285,6 +289,7 @@ class Evaluator(BaseEvaluator[Workload]):
             terms=(*self.outside_terms, *worst.plan.outside),
             host_bytes=worst.plan.host_bytes,
             capacity_bytes=self.capacity_bytes,
+            device_bytes=self.device_bytes,
             timed=lambda: time,
             plan=worst.plan,
             allocator=self.allocator,

@@ -38,14 +38,14 @@ class Queues:
     def __init__(self, *, limits: bool = True) -> None:
         self._limits = limits
         self._limited: tuple[Schedule, ...] = ()
-        self._streams = DeviceStreams()
+        self.streams = DeviceStreams()
         self._free_events: deque[Clock] = deque()
 
     def begin_forward(self) -> None:
         """_wait_for_computation_stream."""
         self._limited = RUNS_AHEAD if self._limits else LIMITED
-        self._streams.wait(UNSHARD_STREAM, DEFAULT_STREAM)
-        self._streams.wait(PRE_UNSHARD_STREAM, DEFAULT_STREAM)
+        self.streams.wait(UNSHARD_STREAM, DEFAULT_STREAM)
+        self.streams.wait(PRE_UNSHARD_STREAM, DEFAULT_STREAM)
 
     def begin_backward(self) -> None:
         """The limiter holds from here on, whatever was queued before."""
@@ -53,51 +53,52 @@ class Queues:
 
     def launched(self, kernels: int, moment: Moment) -> None:
         """The computation's kernels that were launched so far."""
-        self._streams.launched(kernels, moment)
+        self.streams.launched(kernels, moment)
 
     def cast_shard(self) -> None:
         """The unshard stream waits for the low-precision shard."""
-        self._streams.wait(UNSHARD_STREAM, PRE_UNSHARD_STREAM)
+        self.streams.wait(UNSHARD_STREAM, PRE_UNSHARD_STREAM)
 
     def limit_gathers(self, moment: Moment) -> None:
         """The rate limiter: where enough frees are queued, the host waits for the oldest."""
         if len(self._free_events) >= MAX_INFLIGHT_ALL_GATHERS:
-            self._streams.host_waits(self._free_events.popleft(), moment, self._limited)
+            self.streams.host_waits(self._free_events.popleft(), moment, self._limited)
 
-    def gather(self) -> None:
-        """An all-gather, issued on the unshard stream."""
-        self._collective(UNSHARD_STREAM)
+    def gather(self, nbytes: int = 0, issued: tuple[int, int] = (0, 0)) -> None:
+        """An all-gather, issued on the unshard stream; by so many operators, fewest and most."""
+        self._collective(UNSHARD_STREAM, "all_gather", nbytes, issued)
 
     def use_gathered(self) -> None:
         """The computation waits for all that was gathered so far."""
-        self._streams.wait(DEFAULT_STREAM, UNSHARD_STREAM)
+        self.streams.wait(DEFAULT_STREAM, UNSHARD_STREAM)
 
     def free_cast_shard(self) -> Waits:
-        return self._streams.free(UNSHARD_STREAM)
+        return self.streams.free(UNSHARD_STREAM)
 
     def free_gathered(self) -> Waits:
         """The padded flat parameter is freed, and the free event is queued."""
-        waits = self._streams.free(DEFAULT_STREAM)
-        self._free_events.append(self._streams.record(DEFAULT_STREAM))
+        waits = self.streams.free(DEFAULT_STREAM)
+        self._free_events.append(self.streams.record(DEFAULT_STREAM))
         return waits
 
-    def reduce(self) -> None:
+    def reduce(self, nbytes: int = 0, issued: tuple[int, int] = (0, 0)) -> None:
         """The reduction waits for the gradient, and is issued on the post-backward stream."""
-        self._streams.wait(POST_BACKWARD_STREAM, DEFAULT_STREAM)
-        self._collective(POST_BACKWARD_STREAM)
+        self.streams.wait(POST_BACKWARD_STREAM, DEFAULT_STREAM)
+        self._collective(POST_BACKWARD_STREAM, "reduce_scatter", nbytes, issued)
 
     def free_gradient(self) -> Waits:
         """The unsharded gradient goes with the post-backward stream recorded on it."""
-        return self._streams.free(POST_BACKWARD_STREAM)
+        return self.streams.free(POST_BACKWARD_STREAM)
 
     def end_backward(self) -> None:
         """_post_backward_final_callback: the computation waits for the last reduction."""
-        self._streams.wait(DEFAULT_STREAM, POST_BACKWARD_STREAM)
+        self.streams.wait(DEFAULT_STREAM, POST_BACKWARD_STREAM)
 
     def host_meets(self, moment: Moment) -> None:
         """The host reads something that the computation made."""
-        self._streams.host_waits(self._streams.record(DEFAULT_STREAM), moment)
+        self.streams.host_waits(self.streams.record(DEFAULT_STREAM), moment)
 
-    def _collective(self, stream: int) -> None:
-        self._streams.wait(_NCCL_STREAM, stream)
-        self._streams.wait(stream, _NCCL_STREAM)
+    def _collective(self, stream: int, what: str, nbytes: int, issued: tuple[int, int]) -> None:
+        self.streams.wait(_NCCL_STREAM, stream)
+        self.streams.send(_NCCL_STREAM, what, nbytes, issued)
+        self.streams.wait(stream, _NCCL_STREAM)

@@ -170,7 +170,7 @@ class _Layout:
             keep_gradients(builder, list(self._trace.parameters))
         elements = sum(tensor.numel for tensor in local)
         plan = RankPlan(
-            stream=builder.build(),
+            stream=builder.build(self._queues.streams),
             collectives=self._collectives(),
             optimizer_work=optimizer_work(
                 context.optimizer, elements, nbytes(1, self._master), clipping=context.clipping
@@ -212,7 +212,7 @@ class _Layout:
             unit.module,
             cuda_stream=UNSHARD_STREAM,
         )
-        self._queues.gather()
+        self._queues.gather(self._flat_bytes(unit), _gathering(len(unit.parameters)))
         if shard is not None:
             builder.free(at, shard, self._queues.free_cast_shard())
 
@@ -291,7 +291,7 @@ class _Layout:
         builder = self._builder
         low = nbytes(unit.shard_numel, unit.dtype)
         stream = POST_BACKWARD_STREAM
-        self._queues.reduce()
+        self._queues.reduce(self._flat_bytes(unit), _REDUCING)
         if self._master == unit.dtype:
             shard = builder.alloc(at, low, Category.GRADIENTS, "gradient shard", unit.module, cuda_stream=stream)
         else:

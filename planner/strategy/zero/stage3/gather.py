@@ -37,8 +37,8 @@ class Storage(Protocol[_At]):
         """Frees what a ticket stands for."""
         ...
 
-    def gather(self, at: _At) -> None:
-        """An all-gather into what was just taken."""
+    def gather(self, at: _At, elements: int, parameters: int) -> None:
+        """An all-gather of so many parameters into what was just taken."""
         ...
 
     def limit(self, at: _At) -> None:
@@ -252,7 +252,7 @@ class Coordinator(Generic[At]):
             flight.buffer = self.storage.take(at, elements, COALESCED)
         for ticket in self._copy_over(at, absent):
             self.storage.give(at, ticket)
-        self.storage.gather(at)
+        self.storage.gather(at, elements, len(absent))
         for parameter in absent:
             self._flights[parameter] = flight
             if self.pool is not None and parameter in self.persistent:

@@ -40,7 +40,7 @@ class Queues:
 
     def __init__(self, *, overlaps: bool) -> None:
         self._overlaps = overlaps
-        self._streams = DeviceStreams()
+        self.streams = DeviceStreams()
         self._reductions: deque[Clock] = deque()
         self._fetches: deque[tuple[Clock, Clock]] = deque()
         """Of each event what it stands behind, and what is over by then where the network is the slower."""
@@ -51,39 +51,39 @@ class Queues:
 
     def launched(self, kernels: int, moment: Moment) -> None:
         """The computation's kernels that were launched so far."""
-        self._streams.launched(kernels, moment)
+        self.streams.launched(kernels, moment)
 
     def begin(self, moment: Moment) -> None:
         """A batch is copied to the device: the host waits for what is queued before."""
-        self._streams.host_waits(self._streams.record(DEFAULT_STREAM), moment)
+        self.streams.host_waits(self.streams.record(DEFAULT_STREAM), moment)
 
     # -- gathered parameters ---------------------------------------------------------------------------------
 
-    def gather(self) -> None:
-        """An all-gather."""
+    def gather(self, nbytes: int = 0, issued: tuple[int, int] = (0, 0)) -> None:
+        """An all-gather, issued by so many operators, fewest and most."""
         if self._overlaps:
-            self._collective(_GATHER)
+            self._collective(_GATHER, "all_gather", nbytes, issued)
 
     def limit(self, moment: Moment) -> None:
         """Before a parameter is waited for: the oldest of more open events than may be."""
         if len(self._fetches) > MAX_OPEN_FETCHES:
             event, in_step = self._fetches.popleft()
-            self._streams.host_waits(in_step, moment, LIMITED)
-            self._streams.host_waits(event, moment, (Schedule.QUEUED,))
+            self.streams.suppose(in_step, moment, LIMITED)
+            self.streams.host_waits(event, moment, (Schedule.QUEUED,))
 
     def use(self, landed: int) -> None:
         """The computation waits for what was gathered; each parameter that has landed leaves an event."""
         if not self._overlaps:
             return
-        before = self._streams.record(DEFAULT_STREAM) if landed else {}
-        self._streams.wait(DEFAULT_STREAM, _GATHER)
+        before = self.streams.record(DEFAULT_STREAM) if landed else {}
+        self.streams.wait(DEFAULT_STREAM, _GATHER)
         for _ in range(landed):
-            event = self._streams.record(_GATHER)
+            event = self.streams.record(_GATHER)
             self._fetches.append((event, {**before, **event, DEFAULT_STREAM: before[DEFAULT_STREAM]}))
 
     def free_gathered(self) -> Waits | None:
         """A parameter is freed that the computation may still use."""
-        return self._streams.free(DEFAULT_STREAM) if self._overlaps else None
+        return self.streams.free(DEFAULT_STREAM) if self._overlaps else None
 
     # -- gradients -------------------------------------------------------------------------------------------
 
@@ -91,31 +91,32 @@ class Queues:
         """A gradient is copied into the bucket, and its own storage freed."""
         if not self._overlaps:
             return None
-        self._streams.wait(_REDUCE, DEFAULT_STREAM)
-        return self._streams.free(_REDUCE)
+        self.streams.wait(_REDUCE, DEFAULT_STREAM)
+        return self.streams.free(_REDUCE)
 
     def hold_gradient(self) -> None:
         """One that is too large for the bucket waits for its reduction as it is."""
         if self._overlaps:
-            self._streams.wait(_REDUCE, DEFAULT_STREAM)
+            self.streams.wait(_REDUCE, DEFAULT_STREAM)
 
-    def reduce(self, moment: Moment) -> None:
+    def reduce(self, moment: Moment, nbytes: int = 0, issued: tuple[int, int] = (0, 0)) -> None:
         """A bucket is reduced; the host first waits for the oldest where more are open than may be."""
         if len(self._reductions) > MAX_OPEN_REDUCTIONS:
-            self._streams.host_waits(self._reductions.popleft(), moment)
+            self.streams.host_waits(self._reductions.popleft(), moment)
         if self._overlaps:
-            self._collective(_REDUCE)
-            self._reductions.append(self._streams.record(_REDUCE))
+            self._collective(_REDUCE, "reduce_scatter", nbytes, issued)
+            self._reductions.append(self.streams.record(_REDUCE))
 
     def free_reduced(self) -> Waits | None:
         """A gradient that was reduced where it stood is freed."""
-        return self._streams.free(_REDUCE) if self._overlaps else None
+        return self.streams.free(_REDUCE) if self._overlaps else None
 
     def end_backward(self, moment: Moment) -> None:
         """The host waits for the stream."""
         self._reductions.clear()
-        self._streams.host_waits(self._streams.record(self.reduce_pool), moment)
+        self.streams.host_waits(self.streams.record(self.reduce_pool), moment)
 
-    def _collective(self, stream: int) -> None:
-        self._streams.wait(_NCCL, stream)
-        self._streams.wait(stream, _NCCL)
+    def _collective(self, stream: int, what: str, nbytes: int, issued: tuple[int, int]) -> None:
+        self.streams.wait(_NCCL, stream)
+        self.streams.send(_NCCL, what, nbytes, issued)
+        self.streams.wait(stream, _NCCL)

@@ -29,7 +29,7 @@ from gpu_plan.planner.strategy.zero.stage3.partition import holders, partition
 from gpu_plan.planner.strategy.zero.stage3.queues import Queues
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 from gpu_plan.planner.strategy.zero.stage3.told import Asked, Recorded, Recorder, Repeated, scripts
-from gpu_plan.planner.strategy.zero.stage3.traffic import Traffic, collectives
+from gpu_plan.planner.strategy.zero.stage3.traffic import Traffic, collectives, gathering, reducing
 from gpu_plan.planner.strategy.zero.stage3.views import (
     lookup_modules,
     module_events,
@@ -51,8 +51,9 @@ _QLORA = (
 class _Placed:
     """The coordinator's buffers, placed in a stream."""
 
-    def __init__(self, builder: StreamBuilder, dtype: str, queues: Queues, *, from_host: bool) -> None:
+    def __init__(self, builder: StreamBuilder, dtype: str, queues: Queues, ranks: int, *, from_host: bool) -> None:
         self._builder, self._dtype, self._queues, self._from_host = builder, dtype, queues, from_host
+        self._ranks = ranks
         self._handles: list[Handle | None] = []
         self._recorded: set[int] = set()
         """Tickets of what the computing stream is recorded on when it is freed: parameters of the gathering stream."""
@@ -78,9 +79,9 @@ class _Placed:
             waits = self._queues.free_gathered() if ticket in self._recorded else None
             self._builder.free(at, handle, waits)
 
-    def gather(self, at: Point) -> None:
+    def gather(self, at: Point, elements: int, parameters: int) -> None:
         del at
-        self._queues.gather()
+        self._queues.gather(nbytes(elements, self._dtype), gathering(parameters, self._ranks))
 
     def limit(self, at: Point) -> None:
         self._queues.limit(self._builder.moment(at))
@@ -128,7 +129,8 @@ class Stage3:
     def _asked(self) -> Asked:
         """Who says what is gathered: where another rank asked the same, as it was told."""
         context, parts = self.context, self.parts
-        storage = _Placed(self.builder, self.dtype, self.queues, from_host=self.weights_on_host)
+        ranks = context.world_size
+        storage = _Placed(self.builder, self.dtype, self.queues, ranks, from_host=self.weights_on_host)
         limits = Limits(
             prefetch=self.config.prefetch,
             max_live=self.config.max_live,
@@ -170,7 +172,7 @@ class Stage3:
         if isinstance(self.coordinator, Recorded):
             scripts(self.context.trace)[self.script] = self.coordinator.script()
         return RankPlan(
-            stream=self.builder.build(),
+            stream=self.builder.build(self.queues.streams),
             host_bytes=self._host_bytes(),
             nvme_bytes=self.nvme.disk_bytes if self.nvme is not None else 0,
             chosen=self._chosen(),
@@ -337,8 +339,8 @@ class Stage3:
         if not self.bucket:
             return
         builder, world = self.builder, self.context.world_size
-        self.queues.reduce(builder.moment(at))
         elements = sum(self.parts.share[index] for index in self.bucket) * world
+        self.queues.reduce(builder.moment(at), nbytes(elements, self.dtype), reducing(len(self.bucket), world))
         self.reduced[elements, len(self.bucket)] += 1
         copy = None
         if len(self.bucket) > 1 or elements != self.bucket_elements:

@@ -16,12 +16,13 @@ from gpu_plan.planner.trace.remembered import of_trace
 _FETCHED = "fetched"
 _GIVEN = "given"
 _GATHERED = "gathered"
+_OF = "of"
 _LIMITED = "limited"
 _USED = "used"
 
 Did = tuple[tuple[str, int], ...]
 """What one call took and gave, in order: a label and elements; `_FETCHED` and elements; `_GIVEN` and a ticket;
-`_GATHERED`; `_LIMITED`; `_USED` and how many landed."""
+`_GATHERED` and elements, `_OF` and parameters; `_LIMITED`; `_USED` and how many landed."""
 
 
 @dataclass(slots=True)
@@ -84,10 +85,10 @@ class Recorder:
         self._now.append((_GIVEN, ticket))
         self._storage.give(at, ticket)
 
-    def gather(self, at: Point) -> None:
+    def gather(self, at: Point, elements: int, parameters: int) -> None:
         """As of `Storage`."""
-        self._now.append((_GATHERED, 0))
-        self._storage.gather(at)
+        self._now += [(_GATHERED, elements), (_OF, parameters)]
+        self._storage.gather(at, elements, parameters)
 
     def limit(self, at: Point) -> None:
         """As of `Storage`."""
@@ -164,7 +165,7 @@ class Repeated:
         self.gathers = script.gathers
 
     def begin(self, at: Point) -> None:
-        storage = self._storage
+        storage, elements = self._storage, 0
         for what, number in next(self._calls):
             if what is _GIVEN:
                 storage.give(at, number)
@@ -173,7 +174,9 @@ class Repeated:
             elif what is _LIMITED:
                 storage.limit(at)
             elif what is _GATHERED:
-                storage.gather(at)
+                elements = number
+            elif what is _OF:
+                storage.gather(at, elements, number)
             elif what is _FETCHED:
                 storage.fetch(at, number)
             else:

@@ -19,10 +19,10 @@ _READ, _WRITTEN = 4, 3
 
 _SHAPES = 5
 """Views of every parameter that is gathered or reduced, counted in a run of DeepSpeed 0.19.8's own hooks
-(tests/trace/test_hooks_issued.py), as everything in `_gathering` and `_reducing`."""
+(tests/trace/test_hooks_issued.py), as everything in `gathering` and `reducing`."""
 
 
-def _gathering(parameters: int, ranks: int) -> tuple[int, int]:
+def gathering(parameters: int, ranks: int) -> tuple[int, int]:
     """Operators of one all-gather, fewest and most (partition_parameters.py: _all_gather_dtype and its handle).
 
     A buffer and the all-gather; of several parameters the parts of every rank are put together, one by one.
@@ -32,7 +32,7 @@ def _gathering(parameters: int, ranks: int) -> tuple[int, int]:
     return 2 + parameters, 2 + parameters * (ranks + 1 + _SHAPES)
 
 
-def _reducing(gradients: int, ranks: int) -> tuple[int, int]:
+def reducing(gradients: int, ranks: int) -> tuple[int, int]:
     """The same of one reduce-scatter (stage3.py: __add_grad_to_ipg_bucket, partition_grads; coalesced_collectives.py:
     reduce_scatter_coalesced): a buffer and two copies of every gradient, and a view of it for every rank."""
     return 4 + 3 * gradients, 4 + gradients * (ranks + 5 + _SHAPES)
@@ -74,7 +74,7 @@ def _between_devices(traffic: Traffic) -> list[Collective]:
             phase="backward" if gather.backward else "forward",
             per="micro_step",
             overlap=gather.ahead and overlap,
-            issued=_gathering(gather.parameters, traffic.world_size),
+            issued=gathering(gather.parameters, traffic.world_size),
         )
         for gather, count in traffic.gathers.items()
         if traffic.world_size > 1
@@ -87,7 +87,7 @@ def _between_devices(traffic: Traffic) -> list[Collective]:
             phase="backward",
             per="micro_step",
             overlap=overlap,
-            issued=_reducing(gradients, traffic.world_size),
+            issued=reducing(gradients, traffic.world_size),
         )
         for (elements, gradients), count in traffic.reduced.items()
     ]
