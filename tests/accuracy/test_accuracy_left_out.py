@@ -50,6 +50,13 @@ def test_each_group_is_judged_by_the_others() -> None:
     assert device_intervals([])["width"] == {"median": None, "p90": None, "worst": None}
 
 
+def test_a_run_that_fills_its_device_says_nothing_of_the_context_and_needs_none() -> None:
+    filled = row("a", 5000 * MIB) | {"device_filled": True, "device_high": HELD + 6000 * MIB, "device_inside": True}
+    plain = row("b", 600 * MIB)
+    assert context_of(plain, [filled]) is None
+    assert device_intervals([filled, plain, row("c", 600 * MIB)])["left_out"]["inside"] == 3
+
+
 def test_the_committed_rows_are_inside_in_nineteen_of_twenty() -> None:
     found = device_intervals(lines_of("memory"))
     assert found["n"] == 61
