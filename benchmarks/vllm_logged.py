@@ -18,6 +18,7 @@ from gpu_plan.planner.model.quantization import parse_quantize
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.serving.layers import heads, layer_caches
 from gpu_plan.planner.serving.profile import Batching
+from gpu_plan.planner.serving.sglang.pool import pool_of
 from gpu_plan.planner.serving.vllm import VERSION
 from gpu_plan.planner.serving.vllm.cache import CacheLayout, cache_layout
 from gpu_plan.planner.serving.vllm.defaults import capture_sizes, full_graphs
@@ -57,7 +58,17 @@ def _figures(row: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     config = text_config(source.config)
     if "weights" in row:
         yield f"{what}: weights of a rank, GiB", f"{row['weights']}", f"{_weights(row, source, config):.4f}"
-    layout = cache_layout(layer_caches(config, ranks, 2), 16)
+    caches = layer_caches(config, ranks, row.get("cache_bytes", 2))
+    if "sglang_tokens" in row:
+        tokens = row["sglang_tokens"]
+        size = pool_of(caches, config, 1).bytes_per_token * tokens / GIB
+        yield f"{what}: cache of {tokens:,} tokens, GiB", f"{row['sglang_gib']}", f"{size:.2f}"
+        return
+    layout = cache_layout(caches, 16)
+    if "states" in row:
+        layout = replace(layout, groups=tuple(replace(one, states=row["states"]) for one in layout.groups))
+    if "block_tokens" in row:
+        yield f"{what}: tokens of a block", f"{row['block_tokens']:,}", f"{layout.block_tokens:,}"
     yield from _cache(row, what, layout)
 
 
@@ -81,8 +92,12 @@ def _cache(row: Mapping[str, Any], what: str, layout: CacheLayout) -> Iterator[t
         blocks = int(row["available"] * GIB) // layout.bytes_per_block
         yield f"{what}: blocks in {row['available']} GiB", f"{held:,}", f"{blocks:,}"
     if "concurrency" in row:
-        requests = layout.concurrency(held * layout.bytes_per_block, context, 0)
-        yield f"{what}: requests of {context:,} tokens in {held:,} blocks", f"{row['concurrency']}", f"{requests:.2f}"
+        memory = held * layout.bytes_per_block if held else int(row["available"] * GIB)
+        requests = layout.concurrency(memory, context, 0)
+        where = f"{held:,} blocks" if held else f"{row['available']} GiB"
+        yield f"{what}: requests of {context:,} tokens in {where}", f"{row['concurrency']}", f"{requests:.2f}"
+    if "pool_tokens" in row:
+        yield f"{what}: tokens that it logs", f"{row['pool_tokens']:,}", f"{int(requests * context):,}"
     if "needed" in row:
         whole = layout.blocks_per_request(context, 0) * layout.bytes_per_block / GIB
         yield f"{what}: cache of {context:,} tokens, GiB", f"{row['needed']}", f"{whole:.1f}"

@@ -2,7 +2,9 @@
 
 vLLM 0.33.0: transformers_utils/model_arch_config_convertor.py (heads, head size, is_deepseek_mla), config/model.py
 (get_num_kv_heads), v1/kv_cache_interface.py (FullAttentionSpec, SlidingWindowSpec, ChunkedLocalAttentionSpec,
-MLAAttentionSpec).
+MLAAttentionSpec, MambaSpec), model_executor/layers/mamba/mamba_utils.py (MambaStateShapeCalculator,
+gated_delta_net_state_shape; MambaStateDtypeCalculator), model_executor/models/config.py
+(Qwen3_5ForConditionalGenerationConfig: mamba_ssm_dtype).
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ from typing import Any, Literal
 
 from gpu_plan.planner.errors import UsageError
 
-LayerKind = Literal["full", "sliding", "chunked"]
+LayerKind = Literal["full", "sliding", "chunked", "state"]
 _KINDS: Mapping[str, LayerKind] = {
     "full_attention": "full",
     "attention": "full",
@@ -29,6 +31,9 @@ class LayerCache:
     window: int | None
     """Tokens that a sliding or chunked layer looks back on."""
     bytes_per_token: int
+    """0 of a state."""
+    state_bytes: int = 0
+    """Of a layer that keeps one state of a request, however long it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +67,18 @@ def latent_size(config: Mapping[str, Any]) -> int | None:
     return None if rank is None else rank + (_number(config, "qk_rope_head_dim") or 0)
 
 
-def layer_caches(config: Mapping[str, Any], ranks: int, element_bytes: int) -> tuple[LayerCache, ...]:
-    """Of every layer, first to last. UsageError for a layer that keeps a state of another kind."""
+def keeps_known_states(config: Mapping[str, Any]) -> bool:
+    """Whether the layers without attention are gated delta nets, whose state is known."""
+    return bool(_number(config, "linear_num_value_heads")) and isinstance(config.get("layer_types"), list)
+
+
+def layer_caches(
+    config: Mapping[str, Any], ranks: int, element_bytes: int, computed_bytes: int = 2
+) -> tuple[LayerCache, ...]:
+    """Of every layer, first to last; bytes of an element of the cache, and of one that is computed.
+
+    UsageError for a layer that keeps a state of another kind.
+    """
     found, latent = heads(config), latent_size(config)
     layers = _number(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers") or 0
     types = config.get("layer_types")
@@ -71,7 +86,28 @@ def layer_caches(config: Mapping[str, Any], ranks: int, element_bytes: int) -> t
     shared = _number(config, "num_kv_shared_layers") or 0
     kept = kinds[: layers - shared]
     per_token = latent if latent is not None else 2 * found.key_values_of(ranks) * found.size
-    return tuple(_layer(config, kind, per_token, ranks, element_bytes) for kind in kept)
+    state = LayerCache(
+        kind="state", window=None, bytes_per_token=0, state_bytes=_delta_net(config, ranks, computed_bytes)
+    )
+    return tuple(
+        state
+        if kind == _LINEAR and keeps_known_states(config)
+        else _layer(config, kind, per_token, ranks, element_bytes)
+        for kind in kept
+    )
+
+
+_LINEAR = "linear_attention"
+
+
+def _delta_net(config: Mapping[str, Any], ranks: int, computed_bytes: int) -> int:
+    """Bytes of a gated delta net's convolution and of its matrix for each head, on one rank."""
+    keys, values = _number(config, "linear_num_key_heads") or 0, _number(config, "linear_num_value_heads") or 0
+    key, value = _number(config, "linear_key_head_dim") or 0, _number(config, "linear_value_head_dim") or 0
+    behind = (_number(config, "linear_conv_kernel_dim") or 1) - 1
+    wide = 4 if config.get("mamba_ssm_dtype") == "float32" else computed_bytes
+    convolved = behind * (2 * key * keys + value * values) // ranks
+    return convolved * computed_bytes + values // ranks * value * key * wide
 
 
 def _layer(config: Mapping[str, Any], kind: str, per_token: int, ranks: int, element_bytes: int) -> LayerCache:

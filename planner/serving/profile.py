@@ -37,6 +37,8 @@ class Sizes:
     experts_per_token: int
     """0 without experts."""
     vocabulary: int
+    linear: int = 0
+    """Queries, keys, values and gates of a layer of linear attention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,8 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
         if experts
         else 0,
         vocabulary=number("vocab_size"),
+        linear=2 * number("linear_num_key_heads") * number("linear_key_head_dim")
+        + 2 * number("linear_num_value_heads") * number("linear_value_head_dim"),
     )
 
 
@@ -84,7 +88,7 @@ def profile_run(sizes: Sizes, heads: Heads, batch: Batching, ranks: int, element
     tokens, seqs = batch.max_num_batched_tokens, min(batch.max_num_seqs, batch.max_num_batched_tokens)
     element = element_bytes
     stream = tokens * sizes.hidden * element
-    attended = tokens * ceil_div((heads.query + 2 * heads.key_value) * heads.size, ranks) * element
+    attended = tokens * ceil_div(max((heads.query + 2 * heads.key_value) * heads.size, sizes.linear), ranks) * element
     gated = tokens * ceil_div(3 * sizes.intermediate, ranks) * element
     # The residual stands beside the gate and up products and what activates them, or beside queries, keys and values,
     # what is attended to and its projection.

@@ -89,6 +89,23 @@ def test_wider_full_layers_give_the_others_larger_blocks() -> None:
     assert (sliding.block_size, full.block_size) == (32, 16)
 
 
+def test_states_of_linear_attention_make_blocks_long() -> None:
+    """Figures of a log of Qwen3.8-27B on two ranks with an fp8 cache (benchmarks/data/vllm_logged.toml)."""
+    kinds = ["linear_attention", "linear_attention", "linear_attention", "full_attention"] * 16
+    config = {
+        "num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "num_hidden_layers": 64,
+        "layer_types": kinds, "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "mamba_ssm_dtype": "float32",
+    }  # fmt: skip
+    layout = cache_layout(layer_caches(config, 2, 1), 16)
+    assert (layout.block_tokens, len(layout.groups)) == (1568, 4)
+    assert layout.bytes_per_block == 1568 * 1024 * 16
+    assert layout.blocks_per_request(131072, 0) == 84 + 3 * 2
+    assert int(layout.concurrency(208 * layout.bytes_per_block, 131072, 0) * 131072) == 302_921
+    with pytest.raises(UsageError, match="without any attention"):
+        cache_layout(layer_caches({**config, "layer_types": ["linear_attention"] * 64}, 2, 1), 16)
+
+
 def test_a_layer_with_a_state_of_its_own_is_refused() -> None:
     with pytest.raises(UsageError, match="linear_attention"):
         layer_caches({**LLAMA_8B, "layer_types": ["linear_attention"] * 32}, 1, 2)

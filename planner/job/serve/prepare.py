@@ -18,6 +18,7 @@ from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.serving.task import ServingEvaluator, ServingTask
 from gpu_plan.planner.search.setting_notes import setting_notes
 from gpu_plan.planner.serving.known import find_server
+from gpu_plan.planner.serving.layers import keeps_known_states
 from gpu_plan.planner.serving.server import Server
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
@@ -53,21 +54,22 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         note=note,
     )
     spec = provider.spec()
-    if spec.kind in _OTHER_STATE:
-        raise UsageError(
-            f"--server {given.server}: {spec.id} is a {spec.kind} model, whose state it keeps in pages that are not"
-            " computed in this version: give a decoder with attention in every layer"
-        )
-    workload = serve_workload(given, request.pinned, cluster, spec, dtype, scheme)
     # Imported here: a config's defaults are its class's, which takes transformers.
     from gpu_plan.planner.model.build.text_config import text_config
 
+    config = text_config(source.config)
+    if spec.kind in _OTHER_STATE and not keeps_known_states(config):
+        raise UsageError(
+            f"--server {given.server}: {spec.id} is of the kind {spec.kind}, whose state it keeps in pages that are not"
+            " computed in this version: give a decoder with attention in every layer"
+        )
+    workload = serve_workload(given, request.pinned, cluster, spec, dtype, scheme)
     evaluator = ServingEvaluator(
         workload=workload,
         cluster=cluster,
         speed=speed_for(cluster, note),
         spec=replace(spec, parameters=(*spec.parameters, *provider.packed())),
-        config=text_config(source.config),
+        config=config,
         element_bytes=element_bits(workload.precision.dtype) // 8,
     )
     return Prepared(

@@ -90,6 +90,8 @@ def pool_of(layers: Sequence[LayerCache], config: Mapping[str, Any], page: int) 
     for key, what in _OTHER.items():
         if config.get(key):
             raise UsageError(f"--server sglang: the model keeps {what}, whose pool is not computed in this version")
+    if any(layer.kind == "state" for layer in layers):
+        raise UsageError("--server sglang: layers of linear attention keep a state whose pool is not computed here")
     architectures = config.get("architectures") or ()
     apart = any(name in _APART for name in architectures)
     behind = [layer for layer in layers if layer.kind != "full" and layer.window] if apart else []

@@ -2,15 +2,20 @@
 
 vLLM 0.33.0: v1/core/kv_cache_planning.py (get_kv_cache_groups, unify_kv_cache_spec_page_size,
 _get_kv_cache_groups_uniform_page_size, get_kv_cache_config_from_groups), v1/core/kv_cache_utils.py
-(get_max_concurrency_for_kv_cache_config), v1/kv_cache_interface.py (max_admission_blocks_per_request).
+(get_max_concurrency_for_kv_cache_config), v1/kv_cache_interface.py (max_admission_blocks_per_request, MambaSpec:
+max_memory_usage_bytes), platforms/interface.py (_align_hybrid_block_size), model_executor/models/config.py
+(MambaModelConfig: prefix caching, which is on, aligns states with blocks).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.serving.layers import LayerCache
 from gpu_plan.planner.units import ceil_div
 
+_STATES = 2
+"""Blocks of a layer's state that a request takes: `align`, what prefix caching makes of it."""
 _MANY = 1.5
 """How many times as many layers of one kind there must be for groups to be of the fewer's size."""
 
@@ -24,10 +29,14 @@ class Group:
     """How many lie in a block of the group, padding left out."""
     block_size: int
     """Tokens of a block."""
+    states: int = _STATES
+    """Blocks of a request, of layers that keep a state."""
 
     def blocks(self, tokens: int, in_flight: int) -> int:
         """Blocks that a request of so many tokens takes; `in_flight` tokens may be computed at once."""
         window = self.layer.window
+        if self.layer.kind == "state":
+            return self.states
         if self.layer.kind == "full" or window is None:
             return ceil_div(tokens, self.block_size)
         if self.layer.kind == "chunked":
@@ -45,8 +54,8 @@ class CacheLayout:
 
     @property
     def block_tokens(self) -> int:
-        """Tokens of a block of the first group."""
-        return self.groups[0].block_size
+        """Tokens of a block of the first group that keeps tokens."""
+        return next((one for one in self.groups if one.layer.kind != "state"), self.groups[0]).block_size
 
     def blocks_per_request(self, tokens: int, in_flight: int) -> int:
         """Block ids that a request takes of all groups."""
@@ -75,6 +84,7 @@ def cache_layout(layers: Sequence[LayerCache], block_size: int) -> CacheLayout:
     Layers whose page is smaller take larger blocks, where that makes pages equal; others are padded.
     """
     kinds = list(dict.fromkeys(layers))
+    block_size = _holding_states(kinds, block_size)
     page = max(layer.bytes_per_token for layer in kinds) * block_size
     if len({(layer.kind, layer.window) for layer in kinds}) == 1:
         whole = sum(layer.bytes_per_token for layer in layers) * block_size
@@ -92,6 +102,16 @@ def cache_layout(layers: Sequence[LayerCache], block_size: int) -> CacheLayout:
     return CacheLayout(groups=tuple(groups), bytes_per_block=page * size)
 
 
+def _holding_states(kinds: Sequence[LayerCache], block_size: int) -> int:
+    """Tokens of a block whose page is at least that of the largest state, which is padded to it."""
+    state, token = max(layer.state_bytes for layer in kinds), max(layer.bytes_per_token for layer in kinds)
+    if not state:
+        return block_size
+    if not token:
+        raise UsageError("--server vllm: a model without any attention has a cache that is not computed here")
+    return max(block_size, block_size * ceil_div(state, block_size * token))
+
+
 def _block_size(layer: LayerCache, page: int, block_size: int) -> int:
-    own = layer.bytes_per_token * block_size
+    own = layer.bytes_per_token * block_size or page
     return block_size * (page // own) if page % own == 0 else block_size

@@ -89,7 +89,7 @@ def engine_memory(
     ranks, element = options.tensor_parallel, options.element_bytes
     found, batch = heads(config), _batch(gpu, options)
     share = options.utilization or UTILIZATION
-    caches = layer_caches(config, ranks, options.cache_bytes)
+    caches = layer_caches(config, ranks, options.cache_bytes, element)
     return VllmMemory(
         total=total,
         utilization=share,

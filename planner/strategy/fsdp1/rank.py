@@ -158,7 +158,10 @@ class _Layout:
             place_first_use(builder, self._units, self._master)
         place_workspaces(builder, context.capability)
         for in_pass in builder.passes:
-            self._run(in_pass)
+            if self._trace.num_tensors:
+                self._run(in_pass)
+            else:
+                self._leave_shards(in_pass)
         local = [*first_shard(self._trace, self._units, self._master), *whole]
         for iteration in range(len(builder.steps)):
             if context.clipping:
@@ -256,6 +259,16 @@ class _Layout:
         if self._context.stack.traits.is_trainer:
             # transformers trainer.py: _inner_training_loop asks whether the loss is a number (logging_nan_inf_filter).
             queues.host_meets(builder.moment(builder.at_end(in_pass)))
+
+    def _leave_shards(self, in_pass: Pass) -> None:
+        """Of a trace without a step, whose units are not known: what every step holds, whatever its units."""
+        builder = self._builder
+        for handle in self._shards.pop(in_pass.iteration - 1, []):
+            builder.free(builder.at_mark(in_pass, Mark.FORWARD), handle)
+        if in_pass.last:
+            sizes = [nbytes(unit.shard_numel, self._stored(unit)) for unit in self._units if unit.trainable]
+            at = builder.at_mark(in_pass, Mark.BACKWARD_END)
+            self._shards[in_pass.iteration] = list(builder.alloc_each(at, sizes, Category.GRADIENTS, "gradient shard"))
 
     def _resharded(self, in_pass: Pass, at: Point, unit: FlatUnit) -> Point:
         """When parameters first become views into the shard; the root's do after forward, though it stays gathered
