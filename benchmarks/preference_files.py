@@ -42,7 +42,7 @@ DRAWS = {
     "second": Draw(24112026, 4, "preference_files_second.md", ("preference_files.md",)),
 }
 PLANNED = {"dpo", "ipo", "kto", "orpo", "grpo", "gdpo", "rloo", "reward"}
-_AS = {"ipo": "dpo", "gdpo": "grpo", "rm": "reward"}
+_AS = {"ipo": "dpo", "gdpo": "grpo", "rm": "reward", "gae": "ppo"}
 _PLACES = ("simpo", "orpo", "dpo", "kto", "grpo", "rloo", "ppo", "reward")
 _KEYS = {"micro-batch": "per_device_train_batch_size", "grad-accum": "gradient_accumulation_steps"}
 _AXOLOTL = {"micro-batch": "micro_batch_size", "grad-accum": "gradient_accumulation_steps"}
@@ -99,19 +99,33 @@ def judged(folder: Path, repository: str, place: str, job: str) -> tuple[str, st
         wrong = list(_job_flaws(found["job"], path.read_text()))
         models = ", ".join(found["job"]["models"])
         return ("wrong", "; ".join(wrong)) if wrong else ("right", f"a job document: {models}")
-    flaws = list(_flaws(found["options"], yaml.safe_load(path.read_text()), job))
+    table = _line(path.read_text()) if path.suffix == ".sh" else yaml.safe_load(path.read_text())
+    flaws = list(_flaws(found["options"], table, job))
     return ("wrong", "; ".join(flaws)) if flaws else ("right", f"--recipe {found['options']['recipe']}")
 
 
+def _line(text: str) -> dict[str, str]:
+    """Options of a command whose values stand in it."""
+    said = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    found = dict(re.findall(r"--(\w+)[ =]+([^\s\\]+)", said))
+    return {name: value for name, value in found.items() if "$" not in value}
+
+
 def _flaws(options: dict[str, Any], table: dict[str, Any], job: str) -> Any:
-    wanted: dict[str, Any] = {"recipe": _AS.get(job, job)}
+    pure = str(table.get("cpo_alpha", 1.0)) in ("0", "0.0") or "gamma_beta_ratio" in table or "pref_loss" in table
+    wanted: dict[str, Any] = {"recipe": "cpo" if job == "simpo" and not pure else _AS.get(job, job)}
     keys = _AXOLOTL if "base_model" in table else _KEYS
     wanted |= {name: table[key] for name, key in keys.items() if key in table and wanted["recipe"] != "grpo"}
     for name, key in (("generations", "num_generations"), ("completion-len", "max_completion_length")):
         if key in table:
             wanted[name] = table[key]
     rank = table.get("lora_r") or table.get("lora_rank")
-    if rank and (table.get("use_peft") or table.get("adapter") or table.get("finetuning_type") == "lora"):
+    if rank and (
+        table.get("tuner_type") == "lora"
+        or table.get("use_peft")
+        or table.get("adapter")
+        or table.get("finetuning_type") == "lora"
+    ):
         wanted["lora-rank"] = rank
     for name, value in wanted.items():
         if str(options.get(name)) != str(value) and not (value == 1 and name not in options):
@@ -121,6 +135,8 @@ def _flaws(options: dict[str, Any], table: dict[str, Any], job: str) -> Any:
 _LINES = (
     (r"--(?:actor|model)\.model_name_or_path (\S+)", "model"),
     (r"actor_rollout_ref\.model\.path=([\w./-]+)", "model"),
+    (r"^model_name_or_path: (\S+)", "model"),
+    (r"^per_device_train_batch_size: (\d+)", "rows"),
     (r"--ds\.zero_stage (\d)", "strategy"),
     (r"--train\.micro_batch_size (\d+)", "rows"),
     (r"actor\.ppo_micro_batch_size_per_gpu=(\d+)", "rows"),
@@ -135,10 +151,10 @@ def _job_flaws(job: dict[str, Any], text: str) -> Any:
     said = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     first, engine = next(iter(job["models"].values())), job["models"].get("engine", {})
     update = next(one for one in job["phases"] if one["does"] == "train" and one["models"][0] != "critic")
-    pairs = 2 if "train_dpo" in text else 1
+    pairs = 2 if "train_dpo" in text or "per_device_train_batch_size" in text else 1
     has = {
         "model": first["model"],
-        "strategy": first["strategy"].removeprefix("zero"),
+        "strategy": first.get("strategy", "").removeprefix("zero"),
         "rows": str(update["micro_batch"] // pairs),
         "share": f"{engine.get('share')}",
         "ranks": f"{engine.get('tensor_parallel')}",
@@ -146,7 +162,7 @@ def _job_flaws(job: dict[str, Any], text: str) -> Any:
         "reward": job["models"].get("reward", {}).get("model") if "colocate_all" in said else None,
     }
     for sign, name in _LINES:
-        found = re.search(sign, said)
+        found = re.search(sign, said, re.M)
         wanted = None if found is None else found[1]
         if wanted is not None and has[name] is not None and has[name] != wanted:
             yield f"{name} is {has[name]}, not {wanted}"

@@ -48,6 +48,11 @@ def shown(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+OF_DIFFUSERS = (
+    "plan the script that trains it (plan SCRIPT.py --gpus SPEC), or name a factory that gives one of its models and"
+    " inputs, package.module:factory"
+)
+"""What to do with a model that is called with images, steps and conditions."""
 _AGAIN = "check the file or fetch it again"
 
 
@@ -59,6 +64,8 @@ def _kind(value: object) -> str:
 def _check_identity(config: dict[str, Any], where: str) -> None:
     model_type, architectures = config.get("model_type"), config.get("architectures")
     if model_type is None and architectures is None:
+        if isinstance(name := config.get("_class_name"), str) and "_diffusers_version" in config:
+            raise InputError(f"{where} is diffusers' {shown(name)}, not a model of transformers: {OF_DIFFUSERS}")
         raise InputError(f"{where} has neither model_type nor architectures: it does not describe a transformers model")
     if model_type is not None and not (isinstance(model_type, str) and model_type):
         raise InputError(f"{where}: model_type is {shown(model_type)}: write a name such as 'llama'")

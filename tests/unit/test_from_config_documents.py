@@ -11,6 +11,7 @@ from gpu_plan.cli import main
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.find import of_script, of_table
 from gpu_plan.planner.from_config.documents.shell import command_words
+from gpu_plan.planner.from_config.lines import line_of
 from gpu_plan.planner.options.several.read import read_job
 
 VERL = """set -x
@@ -115,6 +116,39 @@ def test_verl_as_older_files_have_it() -> None:
 def test_whose_log_probabilities_verl_takes(said: str, loss: str) -> None:
     models = job(VERL.replace("rollout.n=5", said))["models"]
     assert {models[role]["loss"] for role in ("actor", "reference")} == {loss}
+
+
+def test_a_yaml_of_verl_may_name_another_of_its_keys() -> None:
+    actor = {"ppo_micro_batch_size_per_gpu": 4, "use_dynamic_bsz": False}
+    rollout = {"name": "vllm", "log_prob_use_dynamic_bsz": "${actor_rollout_ref.actor.use_dynamic_bsz}",
+               "log_prob_micro_batch_size_per_gpu": "${actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu}",
+    }  # fmt: skip
+    table = {"actor_rollout_ref": {"model": {"path": "a/b"}, "actor": actor, "rollout": rollout},
+             "algorithm": {"adv_estimator": "grpo"}}  # fmt: skip
+    written = of_table(table, "a.yaml", None)
+    assert written is not None
+    assert [one.get("micro_batch") for one in written.phases] == [None, None, 4, 4]
+
+
+def test_sums_in_a_script_are_reckoned() -> None:
+    text = "A=1024\nB=$((A * 2))\nnproc=2\nmodule --x $((A + B)) --y $(expr 16 / $nproc) --z $((C * 2)) --w $((2**9))\n"
+    assert command_words(text, "module") == (
+        "--x", "3072", "--y", "8", "--z", "$((C * 2))", "--w", "$((2**9))"
+    ) or command_words(text, "module") == (
+        "--x", "3072", "--y", "8", "--z", "$((C", "*", "2))", "--w", "$((2**9))"
+    )  # fmt: skip
+
+
+def test_a_command_line_of_swift_is_its_table() -> None:
+    text = "nproc=2\nNPROC_PER_NODE=$nproc \\\nswift rlhf \\\n --rlhf_type cpo --model a/b --lora_rank 8 --do_eval\n"
+    line = line_of(text, "run.sh")
+    assert line is not None
+    assert (line.kind, line.processes) == ("ms-swift", 2)
+    assert line.content == {"rlhf_type": "cpo", "model": "a/b", "lora_rank": 8, "do_eval": True}
+    assert line_of("llamafactory-cli train a.yaml\n", "run.sh") is None
+    assert line_of("megatron rlhf --model a/b\n", "run.sh") is None
+    with pytest.raises(InputError, match="which the script does not set"):
+        line_of("swift rlhf --model $M\n", "run.sh")
 
 
 def test_open_instruct() -> None:

@@ -24,6 +24,9 @@ def four_bit(name: Any, config: Any) -> Any:
             compute_dtype=_dtype(values.get("bnb_4bit_compute_dtype") or torch.float32),
             original=config,
         )
+    opens = values.get("dequantize") or getattr(config, "dequantize", False)
+    if values.get("quant_method") == "mxfp4" and opens:
+        return None  # transformers quantizers/quantizer_mxfp4.py: the weights are loaded in 16 bits
     method = "fp4" if values.get("load_in_4bit") else values.get("quant_method") or "8-bit"
     raise InputError(f"{name} is loaded with {method} weights: capture knows nf4 alone; name the model with --model")
 

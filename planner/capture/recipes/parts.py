@@ -59,6 +59,8 @@ class Job:
             how["attn_implementation"] = given.attention
         if given.four_bits:
             how["quantization_config"] = _packed(given.compute)
+        if given.dequantize:
+            how["quantization_config"] = _unpacked()
         if how:
             found["model_init_kwargs"] = how
         if given.no_checkpointing:
@@ -106,6 +108,7 @@ def parsed(*more: tuple[str, dict[str, Any]]) -> argparse.Namespace:
     parser.add_argument("--weights", default="float32", help="torch dtype in which the models are loaded")
     parser.add_argument("--no-checkpointing", action="store_true")
     parser.add_argument("--attention", default="", help="as transformers names it; empty: its own choice")
+    parser.add_argument("--dequantize", action="store_true", help="MXFP4 weights as 16-bit ones")
     parser.add_argument("--cpu", action="store_true", help="on the host")
     parser.add_argument("--four-bits", action="store_true", help="the frozen base in NF4")
     for name, options in more:
@@ -120,6 +123,13 @@ def _packed(compute: str) -> Any:
 
     dtype = getattr(torch, compute)
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+
+
+def _unpacked() -> Any:
+    """transformers trains no MXFP4 weights: they are loaded as 16-bit ones."""
+    from transformers import Mxfp4Config
+
+    return Mxfp4Config(dequantize=True)
 
 
 def _words(count: int) -> str:

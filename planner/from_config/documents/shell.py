@@ -1,9 +1,12 @@
 """A shell script as text: the words of the command that starts a module, its variables put in as far as the script sets
 them. Nothing is run."""
 
+import ast
+import operator
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 _SET = re.compile(r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=(?!\()(.*)$")
 _LIST = re.compile(r"^\s*([A-Za-z_]\w*)\+?=\(\s*$(.*?)^\s*\)", re.M | re.S)
@@ -11,6 +14,12 @@ _ALL = re.compile(r"\"?\$\{(\w+)\[@\]\}\"?")
 _USED = re.compile(r"\$\{(\w+)(?::-([^${}]*))?\}|\$(\w+)")
 _END = re.compile(r"\s(?:&>>?|2>&1|[|;&<>])|\s\$@|\s\"\$@\"")
 _LONGEST = 20_000
+_SUM, _EXPR = re.compile(r"\$\(\(([^$]*?)\)\)(?!\))"), re.compile(r"\$\(expr\s+([^$()]*)\)")
+_LARGEST = 10**15
+_SIGNS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
 
 
 def command_words(text: str, module: str) -> tuple[str, ...] | None:
@@ -98,4 +107,27 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
             return values[name]
         return one[0] if usual is None else usual
 
-    return _USED.sub(of, text)
+    return _EXPR.sub(_reckoned, _SUM.sub(lambda one: _reckoned(one, values), _USED.sub(of, text)))
+
+
+def _reckoned(one: re.Match[str], values: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A sum of whole numbers, where all of its names are set; else the text as it stands."""
+    text = re.sub(r"[A-Za-z_]\w*", lambda name: values.get(name[0], name[0]), one[1])
+    try:
+        found = _whole(ast.parse(text.strip(), mode="eval").body) if len(text) < 200 else None
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
+        found = None
+    return one[0] if found is None else str(found)
+
+
+def _whole(node: ast.expr) -> int | None:
+    """The value of additions, products and whole divisions, as a shell has them; None for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int and abs(node.value) < _LARGEST else None
+    if not isinstance(node, ast.BinOp) or type(node.op) not in _SIGNS:
+        return None
+    left, right = _whole(node.left), _whole(node.right)
+    if left is None or right is None:
+        return None
+    found = _SIGNS[type(node.op)](left, right)
+    return found if abs(found) < _LARGEST else None

@@ -68,7 +68,14 @@ def of_table(content: Mapping[str, object], where: str, model: str | None) -> Wr
     named = [str(one) for one in taken] if isinstance(taken, list) else []
     if any("megatron" in name for name in named):
         raise InputError(f"{where}: ppo_megatron_trainer: Megatron's workers are not in a document")
-    return _job(Asked(where, dict(_flat(content)), _USUAL), model)
+    said = dict(_flat(content))
+    return _job(Asked(where, {key: _referred(value, said) for key, value in said.items()}, _USUAL), model)
+
+
+def _referred(value: object, said: Mapping[str, object]) -> object:
+    """What another key of the same file says, where a value names one (OmegaConf's interpolation)."""
+    name = value[2:-1] if isinstance(value, str) and value.startswith("${") and value.endswith("}") else None
+    return said.get(name, value) if name is not None else value
 
 
 def _flat(table: Mapping[str, object], above: str = "") -> list[tuple[str, object]]:

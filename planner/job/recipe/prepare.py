@@ -1,7 +1,7 @@
 """`plan MODEL --recipe R`: the recipe's own script, which runs TRL's trainer, prepared for the search as any script."""
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -128,6 +128,8 @@ def _check_models(given: RecipeGiven, source: ModelSource) -> None:
         )
 
 
+_PACKED = "mxfp4"
+"""What gpt-oss is stored in, and transformers trains not."""
 _DECODERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 """How classes end that predict the next token."""
 
@@ -164,6 +166,9 @@ def _arguments(given: RecipeGiven, source: ModelSource, precision: Precision) ->
         words.append("--precompute")
     words += ["--attention", given.attention] if given.attention else []
     words += ["--four-bits"] if given.four_bits else []
+    stored = (source.config or {}).get("quantization_config")
+    packed = isinstance(stored, Mapping) and stored.get("quant_method") == _PACKED
+    words += ["--dequantize"] if packed and not given.four_bits else []
     if given.recipe.rolls_out:
         words += ["--generations", str(given.generations), "--beta", "0" if given.reference == "none" else str(_BETA)]
         words += ["--engine", given.engine.mode] if given.engine is not None else []

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
 from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.model.catalog_index import CatalogEntry, find_entry, nearest
-from gpu_plan.planner.model.config_reader import MAX_BYTES, canonical_bytes, parse_config, shown
+from gpu_plan.planner.model.config_reader import MAX_BYTES, OF_DIFFUSERS, canonical_bytes, parse_config, shown
 from gpu_plan.planner.model.config_sizes import validate_config
 from gpu_plan.planner.model.source import factory as source_factory
 from gpu_plan.planner.model.source import hub as source_hub
@@ -111,6 +111,8 @@ def _from_factory(model: str) -> ModelSource:
 
 def _from_folder(folder: Path, model: str, read_headers: bool) -> ModelSource:
     path = folder / "config.json"
+    if not path.is_file() and (folder / "model_index.json").is_file():
+        raise InputError(f"folder {model} is a pipeline of diffusers, of several models: {OF_DIFFUSERS}")
     if not path.is_file():
         called = f"; for the hub's model write {entry.id}" if (entry := _shadowed(model)) else ""
         raise InputError(f"folder {model} has no config.json: name a folder that save_pretrained wrote{called}")

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     content, job = _read(path, args)
     if job is not None:
         return _write_job(args, job)
-    world = _world(args.gpus)
+    world = _world(args.gpus) or getattr(args, "processes", None)
     converted = convert(
         content, args.file, fetcher(path), kind=args.kind, world=world, otherwise=1 if args.gpus else None
     )
@@ -79,12 +79,17 @@ def run(args: argparse.Namespace) -> int:
 def _read(path: Path, args: argparse.Namespace) -> "tuple[Mapping[str, object], Written | None]":
     """The file's table, or the job of several models that it starts."""
     from gpu_plan.planner.from_config.documents.find import of_script, of_table
+    from gpu_plan.planner.from_config.lines import line_of
 
     if path.suffix == ".sh":
         text = _bytes(path).decode("utf-8-sig", errors="replace")
         job = of_script(text, args.file, args.model)
         if job is not None:
             return {}, job
+        line = line_of(text, args.file)
+        if line is not None:
+            args.kind, args.processes = args.kind or line.kind, line.processes
+            return line.content, None
     content = read_file(path, args.config)
     return content, None if args.kind else of_table(content, args.file, args.model)
 
