@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+PARTS = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+"""What selective recomputation knows (transformer_config.py: TransformerConfig.recompute_modules)."""
 Attention = Literal["fused", "flash", "unfused", "local"]
 """Transformer Engine's backends (`--attention-backend`), or Megatron-core's own DotProductAttention."""
 
@@ -23,6 +25,7 @@ class Layout:
     """Whether what tensor parallel ranks would hold alike is shared out by tokens (`--sequence-parallel`)."""
     recompute: Literal["none", "selective", "full"] = "none"
     recompute_modules: tuple[str, ...] = ("core_attn",)
+    """Parts of a layer that are run again where `recompute` is selective."""
     recompute_method: Literal["uniform", "block"] = "uniform"
     recompute_layers: int = 1
     """Layers of a chunk (uniform), or of a stage that are recomputed (block)."""
@@ -80,6 +83,10 @@ class Layout:
             ("EP", self.expert, ""),
         )
         return " × ".join(f"{name} {degree}{more}" for name, degree, more in names if degree > 1)
+
+    def runs_again(self, part: str) -> bool:
+        """Whether a part of a layer is run again in backward (`--recompute-modules`)."""
+        return self.recompute == "selective" and part in self.recompute_modules
 
     def own(self) -> "Layout":
         """What of it one rank's own step depends on."""

@@ -52,9 +52,28 @@ def refused(model: Architecture, layout: Layout, seq_len: int) -> str | None:
     if seq_len % (2 * context if context > 1 else 1) or (layout.sequence and (seq_len // context) % tensor):
         multiple = (2 * context if context > 1 else 1) * (tensor if layout.sequence else 1)
         return f"--seq-len {seq_len} does not divide over its ranks: give {ceil_div(seq_len, multiple) * multiple}"
+    parts = _refused_parts(model, layout)
+    if parts is not None:
+        return f"--set megatron.recompute_modules: {parts}"
     if context > 1 and layout.attention in ("unfused", "local"):
         return f"--cp {context} needs kernels that share tokens: --attention sdpa or flash, not eager"
     return _refused_experts(model, layout)
+
+
+def _refused_parts(model: Architecture, layout: Layout) -> str | None:
+    """Parts of a layer that are to be run again, and that the model does not have."""
+    asked = layout.recompute_modules if layout.recompute == "selective" else ()
+    experts = model.experts
+    without = next((part for part in asked if part in ("moe", "moe_act") and experts is None), None)
+    if without is not None:
+        return f"this model has no experts, which {without} is of"
+    if "shared_experts" in asked and (experts is None or not experts.shared_width):
+        return "this model has no shared experts"
+    if "mla_up_proj" in asked and model.latent is None:
+        return "mla_up_proj is of latent attention, which this model does not have"
+    if "moe_act" in asked and not layout.grouped:
+        return "moe_act is run again beside grouped products alone: drop --set megatron.grouped_experts=false"
+    return None
 
 
 def _refused_experts(model: Architecture, layout: Layout) -> str | None:

@@ -41,17 +41,20 @@ def _refused_counts(layers: int, layout: Layout, asked: str, *, given: bool) -> 
 
 
 def _uneven(layers: int, layout: Layout) -> str:
-    """Fewer layers for both ends with which the others come out equal, in words; nothing where there are none."""
-    between = layout.pipeline - 2
-    if layout.virtual > 1 or between < 1:
+    """Layers for both ends with which the others come out equal, in words; nothing where there are none."""
+    virtual, between = layout.virtual, (layout.pipeline - 2) * layout.virtual
+    if between < 1:
         return ""
-    fitting = (count for count in range(layers // layout.pipeline, 0, -1) if (layers - 2 * count) % between == 0)
-    ends = next(fitting, None)
-    if ends is None:
+    found = []
+    for each in range(1, layers // between + 1):
+        ends, rest = divmod(layers - each * between, virtual)
+        first, last = (ends - ends // 2) * virtual, ends // 2 * virtual
+        if not rest and last:
+            found.append((max(abs(first - each * virtual), abs(last - each * virtual)), first, last, each))
+    if not found:
         return ""
-    return (
-        f"; --set megatron.first_layers={ends} and megatron.last_layers={ends} leave {(layers - 2 * ends) // between}"
-    )
+    _, first, last, each = min(found)
+    return f"; --set megatron.first_layers={first} and megatron.last_layers={last} leave {each}"
 
 
 def cuts(layers: int, layout: Layout) -> tuple[StageCut, ...]:

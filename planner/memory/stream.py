@@ -345,7 +345,7 @@ def allocations(trace: StepTrace) -> tuple[IntArray, IntArray, IntArray]:
 @of_trace
 def marks(trace: StepTrace) -> dict[Mark, int]:
     """Where each point of the loop lies."""
-    return {mark: trace.mark_position(mark) for mark in Mark}
+    return {mark: trace.mark_position(mark) for mark in Mark if trace.has_mark(mark)}
 
 
 @of_trace

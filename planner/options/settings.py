@@ -20,10 +20,23 @@ class Setting:
     """One key."""
 
     kind: Literal[
-        "flag", "elements", "rate", "count", "size", "mib", "power", "choice", "padding", "scheme", "path", "norm"
+        "flag",
+        "elements",
+        "rate",
+        "count",
+        "size",
+        "mib",
+        "power",
+        "choice",
+        "choices",
+        "padding",
+        "scheme",
+        "path",
+        "norm",
     ]
     """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1; `count`: 1 or more;
     `size`: bytes, with or without a unit; `mib`: whole MiB; `power`: 0 or a power of two; `choice`: of `choices`;
+    `choices`: some of them, commas between;
     `padding`: none, longest or a rate; `scheme`: a word of `--quantize` that adapters are trained on; `path`: a path,
     kept as it is written; `norm`: a number of 0 or more."""
     meaning: str
@@ -74,6 +87,11 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "megatron.recompute_layers": Setting(
         "count", "layers of a chunk (uniform), or of a stage that are run again (1)", 1
+    ),
+    "megatron.recompute_modules": Setting(
+        "choices",
+        "what of a layer --checkpointing selective runs again, commas between (core_attn)",
+        choices=("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"),
     ),
     "megatron.cross_entropy": Setting(
         "choice",
@@ -263,6 +281,8 @@ def _checked(key: str, setting: Setting, value: str) -> str:
         if value not in choices:
             raise UsageError(f"--set {key}={value}: use {' or '.join(choices)}")
         return value
+    if setting.kind == "choices":
+        return _some(key, setting, value)
     if setting.kind == "rate":
         return _rate(key, value)
     if setting.kind == "norm":
@@ -274,6 +294,15 @@ def _checked(key: str, setting: Setting, value: str) -> str:
     if setting.kind == "size":
         return _size(key, value)
     return str(_whole(key, setting, value))
+
+
+def _some(key: str, setting: Setting, value: str) -> str:
+    """Some of the choices, each once, in alphabetical order."""
+    found = sorted({word.strip() for word in value.split(",")})
+    unknown = next((word for word in found if word not in setting.choices), None)
+    if unknown is not None:
+        raise UsageError(f"--set {key}={value}: {unknown!r} is none of {', '.join(setting.choices)}")
+    return ",".join(found)
 
 
 _WANTED = {

@@ -19,6 +19,8 @@ class StageSpan:
     cut: StageCut
     forward: tuple[int, int]
     backward: tuple[int, int]
+    weights: int | None = None
+    """Where the gradients of its weights begin, of a backward that is split."""
     tensors: tuple[int, int]
     """Its storages, from one number to another, the latter left out."""
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.speed.model import Collective, CollectiveKind, Phase
-from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.events import Kind, Mark, StepTrace
 
 _COLLECTIVES: Mapping[str, CollectiveKind] = {
     "allreduce_": "all_reduce",
@@ -135,6 +135,23 @@ def computation_of(trace: StepTrace) -> StepTrace:
     for operator, _ in _calls(trace):
         fixed[operator] = growing[operator] = 0.0
     return replace(trace, op_bytes_fixed=fixed, op_bytes_per_sample=growing)
+
+
+def without_weights(trace: StepTrace) -> StepTrace:
+    """Of a backward that is split the first half: what computes the weights' gradients costs nothing."""
+    marks = np.flatnonzero((trace.kind == Kind.MARK) & (trace.subject == int(Mark.WEIGHTS)))
+    if not len(marks):
+        return trace
+    behind = np.arange(len(trace.kind)) > marks[0]
+    later = trace.subject[behind & (trace.kind == Kind.OPERATOR)]
+    kept = ~np.isin(np.arange(len(trace.op_name)), later)
+    return replace(
+        trace,
+        op_flops_fixed=trace.op_flops_fixed * kept,
+        op_flops_per_sample=trace.op_flops_per_sample * kept,
+        op_bytes_fixed=trace.op_bytes_fixed * kept,
+        op_bytes_per_sample=trace.op_bytes_per_sample * kept,
+    )
 
 
 def _calls(trace: StepTrace) -> Iterator[tuple[int, CollectiveKind]]:

@@ -49,6 +49,8 @@ class Mark(IntEnum):
     """The model returned and the loop's variable was rebound: what it held before is gone."""
     BACKWARD = 2
     BACKWARD_END = 3
+    WEIGHTS = 4
+    """Within a backward pass that is split: its input's gradient stands, those of the weights come next."""
 
 
 class Category(StrEnum):
@@ -206,6 +208,10 @@ class StepTrace:
     @property
     def num_tensors(self) -> int:
         return len(self.bytes_fixed)
+
+    def has_mark(self, mark: Mark) -> bool:
+        """Whether the loop came by a point: the second half of a backward that is not split it did not."""
+        return bool(((self.kind == Kind.MARK) & (self.subject == int(mark))).any())
 
     def mark_position(self, mark: Mark) -> int:
         """Index of the event that marks a point of the loop."""

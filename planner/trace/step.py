@@ -237,10 +237,51 @@ def run_stage(
         raise CannotSplitError(f"{type(model).__name__} changes the type of its hidden states between layers")
     tracker.start_backward()
     recorder.mark(Mark.BACKWARD)
-    back = stage_backward(output if loss is None else loss, batch.tensors.get("output_gradient"), value)
+    result = output if loss is None else loss
+    if variant.halves and not stage.is_first:
+        back = _backward_in_halves(model, (result, output), batch.tensors.get("output_gradient"), value, recorder)
+    else:
+        if variant.halves:
+            recorder.mark(Mark.WEIGHTS)  # stage.py: backward_one_chunk: a first stage does all of it in the second half
+        back = stage_backward(result, batch.tensors.get("output_gradient"), value)
     tracker.end_backward()
     recorder.mark(Mark.BACKWARD_END)
     return output, loss, back
+
+
+def _backward_in_halves(
+    model: nn.Module,
+    results: tuple[torch.Tensor, torch.Tensor],
+    gradient: torch.Tensor | None,
+    value: torch.Tensor,
+    recorder: Recorder,
+) -> tuple[Any, ...]:
+    """torch/distributed/pipelining/_backward.py: stage_backward_input, then stage_backward_weight of one group of
+    weights after the other: a group's gradients are held until the next one's stand. What the last stage puts out lets
+    go of its graph in between (stage.py: backward_one_chunk). `results`: what goes back, and what the stage put out."""
+    result, output = results
+    from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+
+    gradients = None if gradient is None else [gradient]
+    back, groups = stage_backward_input([result], gradients, [value], model.parameters())
+    output.detach_()
+    recorder.mark(Mark.WEIGHTS)
+    numbers = {id(parameter): index for index, parameter in enumerate(model.parameters())}
+    waiting: list[torch.Tensor] = []
+    while groups:
+        before = {id(each) for each in model.parameters() if each.grad is not None}
+        stage_backward_weight(model.parameters(), [groups.pop(0)])
+        _ready(waiting, numbers, recorder)
+        waiting = [each for each in model.parameters() if each.grad is not None and id(each) not in before]
+    _ready(waiting, numbers, recorder)
+    result_back: tuple[Any, ...] = back
+    return result_back
+
+
+def _ready(parameters: list[torch.Tensor], numbers: dict[int, int], recorder: Recorder) -> None:
+    for parameter in parameters:
+        assert parameter.grad is not None
+        recorder.gradient_ready(numbers[id(parameter)], local_tensor(parameter.grad))
 
 
 def evaluation_pass(

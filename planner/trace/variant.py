@@ -133,6 +133,8 @@ class StepVariant:
     """Whether as many tokens as the code allows choose this rank's experts, instead of as many as any other's."""
     stage: StageCut | None = None
     """The stage of a pipeline whose forward and backward are recorded; None: the whole model's."""
+    halves: bool = False
+    """Whether the stage's backward is split: the gradient that is sent back first, those of its weights later."""
     split: SequenceSplit | None = None
     """Whose share of every sample's tokens the rank computes; None: all of them."""
     part: MegatronPart | None = None
@@ -170,6 +172,7 @@ class StepVariant:
         fused += "" if self.rank == 0 else f" rank={self.rank}"
         fused += " crowded" if self.crowded else ""
         fused += "" if self.stage is None else f" stage={self.stage.key()}"
+        fused += " halves" if self.halves else ""
         fused += "" if self.split is None else f" cp={self.split.key()}"
         fused += "" if self.part is None else f" megatron={self.part.key()}"
         return (

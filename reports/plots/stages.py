@@ -69,11 +69,11 @@ def waiting_by_stage(candidate: Candidate, width: float = 9.6, *, titled: bool =
             if timeline is None:
                 axes.barh(row, one.busy_seconds, height=0.6, color=_FORWARD, linewidth=0)
                 continue
-            for kind, colour in ((Kind.FORWARD, _FORWARD), (Kind.BACKWARD, _BACKWARD)):
+            for forward, colour in ((True, _FORWARD), (False, _BACKWARD)):
                 spans = [
                     (span.start, span.end - span.start)
                     for span in timeline.spans
-                    if span.rank == row and span.action.kind is kind
+                    if span.rank == row and (span.action.kind is Kind.FORWARD) is forward
                 ]
                 axes.broken_barh(spans, (row - 0.3, 0.6), facecolor=colour, edgecolor="#ffffff", linewidth=0.3)
         for row, one in enumerate(candidate.stages):
@@ -108,8 +108,9 @@ def _seconds(candidate: Candidate, orders: Sequence[Sequence[Action]], passes: i
         each = candidate.stages[rank].busy_seconds / passes
         for stage in {action.stage for action in order}:
             found[Kind.FORWARD, stage] = each * forward
-            found[Kind.BACKWARD, stage] = found[Kind.INPUT, stage] = each * (1 - forward)
-            found[Kind.WEIGHT, stage] = 0.0
+            found[Kind.BACKWARD, stage] = each * (1 - forward)
+            # A document does not tell the halves of a backward that is split apart.
+            found[Kind.INPUT, stage] = found[Kind.WEIGHT, stage] = each * (1 - forward) / 2
     return found
 
 

@@ -5,11 +5,11 @@ from functools import cache
 import pytest
 
 from gpu_plan.planner.pipeline.schedules import Schedule
-from tests.support.ranks.piped.case import EIGHT_RANKS, FOUR_RANKS, LOSSES_ALONE, TWO_RANKS, PipedCase
+from tests.support.ranks.piped.case import EIGHT_RANKS, FOUR_RANKS, TWO_RANKS, PipedCase
 from tests.support.ranks.piped.replay import PipedRun, replayed, run_all, stream_of
 
 pytestmark = pytest.mark.slow
-WORLDS = {2: (*TWO_RANKS, *LOSSES_ALONE), 4: FOUR_RANKS, 8: EIGHT_RANKS}
+WORLDS = {2: TWO_RANKS, 4: FOUR_RANKS, 8: EIGHT_RANKS}
 
 
 @cache
@@ -33,7 +33,7 @@ def _compared(figures: dict[str, int], case: PipedCase) -> dict[str, int]:
     return {name: size for name, size in figures.items() if not (tied and name.startswith("step"))}
 
 
-@pytest.mark.parametrize("case", [*TWO_RANKS, *LOSSES_ALONE, *FOUR_RANKS, *EIGHT_RANKS], ids=PipedCase.label)
+@pytest.mark.parametrize("case", [*TWO_RANKS, *FOUR_RANKS, *EIGHT_RANKS], ids=PipedCase.label)
 def test_losses_are_those_of_one_process(case: PipedCase) -> None:
     run = runs(case.world)[case.label()]
     for losses, expected in zip(run.losses, run.expected, strict=True):

@@ -4,6 +4,8 @@ The fields are Megatron-core's own (TransformerConfig, DistributedDataParallelCo
 that Megatron-LM's flags have with underscores. The recipe was not run here: Megatron-Bridge needs CUDA.
 """
 
+from itertools import takewhile
+
 from gpu_plan.executor.launch.engines.megatron_lm import planned_words
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.render import header
@@ -13,11 +15,13 @@ RECIPE = "recipe.py"
 _PROVIDER = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
     "expert_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel", "recompute_granularity",
-    "recompute_method", "recompute_num_layers", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl",
+    "recompute_modules", "recompute_method", "recompute_num_layers", "cross_entropy_loss_fusion",
+    "cross_entropy_fusion_impl",
     "moe_grouped_gemm", "moe_permute_fusion", "moe_token_dispatcher_type", "moe_router_dtype",
     "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split", "seq_length", "hidden_dropout", "attention_dropout",
 )  # fmt: skip
+_LISTS = frozenset({"recompute_modules"})
 _RENAMED = {
     "num_virtual_stages_per_pipeline_rank": None,
     "decoder_first_pipeline_num_layers": "num_layers_in_first_pipeline_stage",
@@ -66,13 +70,14 @@ def launch_files(target: Target) -> LaunchFiles:
 
 
 def _flags(words: tuple[str, ...]) -> dict[str, object]:
-    """Flags by their names with underscores; one without a value is True."""
+    """Flags by their names with underscores; one without a value is True, one that takes several a list."""
     found: dict[str, object] = {}
     for place, word in enumerate(words):
         if not word.startswith("--"):
             continue
-        after = words[place + 1] if place + 1 < len(words) else "--"
-        found[word[2:].replace("-", "_")] = True if after.startswith("--") else _number(after)
+        name = word[2:].replace("-", "_")
+        after = [_number(each) for each in takewhile(lambda each: not each.startswith("--"), words[place + 1 :])]
+        found[name] = after if name in _LISTS else after[0] if after else True
     return found
 
 

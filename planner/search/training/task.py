@@ -129,7 +129,7 @@ class TrainingTask:
             return True
         if not self._staged and not piped_bounds.can_be_cut(self.evaluator, pipeline.stages):
             return False
-        return piped.refusal(self.evaluator, pipeline, self.cuts_of(family)) is None
+        return piped.refusal(self.evaluator, family, self.cuts_of(family)) is None
 
     def _may_be_cut(self, family: Family) -> bool:
         """Whether samples that nobody asked to share out are: of a model known to allow it, in few ways."""
@@ -179,7 +179,7 @@ class TrainingTask:
             if problem is not None:
                 return problem
         elif family.pipeline is not None:
-            problem = piped.refusal(self.evaluator, family.pipeline, self.cuts_of(family))
+            problem = piped.refusal(self.evaluator, family, self.cuts_of(family))
             if problem is not None:
                 return problem
         if family.context_parallel > 1 and family.layout is None:

@@ -36,7 +36,9 @@ class MegatronBuilder(PipelineBuilder):
                     continue
                 ends = over if name in ("input_ids", "position_ids") else point(one.segment, 2 * span.forward[1] + 1)
                 if name == "loss_mask":
-                    ends = point(self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, False], 0)
+                    ends = point(
+                        self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, Kind.BACKWARD], 0
+                    )
                 self.free(ends, self._alloc(start, fixed, per, Category.INPUTS, name, ""))
 
     def _place_received(self) -> None:
@@ -140,7 +142,7 @@ class MegatronBuilder(PipelineBuilder):
         named = next((p for p in after if _is_forward(p) and p.action.stage == one.action.stage), None)
         if named is None:
             return None
-        back = self._places[self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, False]]
+        back = self._places[self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, Kind.BACKWARD]]
         return max(point(named.segment, 0), self._graph_gone(back))
 
     @cached_property
@@ -162,7 +164,7 @@ class MegatronBuilder(PipelineBuilder):
 
     def _backward_end(self, one: _Played) -> Point:
         span = self.rank.span_of(one.action.stage)
-        segment = self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, False]
+        segment = self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, Kind.BACKWARD]
         return point(segment, 2 * span.backward[1] + 1)
 
     def _let_go(self) -> None:
@@ -177,7 +179,7 @@ class MegatronBuilder(PipelineBuilder):
         if one.action.kind is Kind.FORWARD:
             return
         left = self._left[one.action.stage]
-        forward = self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, True]
+        forward = self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, Kind.FORWARD]
         later = [p for p in played[number + 1 :] if p.action.kind is not Kind.FORWARD]
         back_gone = over
         if later:

@@ -46,6 +46,7 @@ def _layout(
         expert_tensor=_expert_tensor(workload),
         sequence=tensor > 1 and flag(settings, "sequence_parallel", True),
         recompute="none" if checkpointing is Checkpointing.NONE else checkpointing.value,  # type: ignore[arg-type]
+        recompute_modules=tuple(settings.get("megatron.recompute_modules", "core_attn").split(",")),
         recompute_method=settings.get("megatron.recompute_method", "uniform"),  # type: ignore[arg-type]
         recompute_layers=number(settings, "recompute_layers") or 1,
         attention=attention_kernel(str(workload.attention), cluster.gpu.compute_capability),

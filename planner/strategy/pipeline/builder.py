@@ -50,13 +50,28 @@ class _Left:
     """Gradients of what the stage received."""
 
 
+def _last_of(span: StageSpan) -> Kind:
+    """What ends a micro batch's backward through a stage."""
+    return Kind.BACKWARD if span.weights is None else Kind.WEIGHT
+
+
+def _events_of(span: StageSpan, kind: Kind) -> tuple[int, int]:
+    """Events of the trace that an action goes through."""
+    if kind is Kind.FORWARD:
+        return span.forward
+    start, end = span.backward
+    if span.weights is None:
+        return start, end
+    return (start, span.weights) if kind is Kind.INPUT else (span.weights, end)
+
+
 class PipelineBuilder(StreamBuilder):
     """Lays out two steps of one rank; a `Pass` is a micro batch, its forward and backward segments of their own."""
 
     def __init__(self, trace: StepTrace, rank: PipelineRank) -> None:
         self.rank = rank
         self._played: list[_Played] = []
-        self._at: dict[tuple[int, int, int, bool], int] = {}
+        self._at: dict[tuple[int, int, int, Kind], int] = {}
         super().__init__(trace, rank.micro_batches)
         self._place_received()
         self._let_go()
@@ -77,10 +92,10 @@ class PipelineBuilder(StreamBuilder):
         for iteration in range(2):
             first = segment
             for number, action in enumerate(order):
-                self._at[iteration, action.stage, action.micro_batch, action.kind is Kind.FORWARD] = first + number
+                self._at[iteration, action.stage, action.micro_batch, action.kind] = first + number
             own = [
                 Pass(
-                    segment=self._at[iteration, self.rank.spans[0].stage, index, True],
+                    segment=self._at[iteration, self.rank.spans[0].stage, index, Kind.FORWARD],
                     iteration=iteration,
                     micro_step=index,
                     last=index == accumulation_steps - 1,
@@ -104,13 +119,15 @@ class PipelineBuilder(StreamBuilder):
 
     def _segment(self, in_pass: Pass, event: int) -> int:
         """Segment in which a pass comes to a traced event."""
-        stage, forward = self.rank.spans[0].stage, False  # behind all events: the first stage's backward comes last
+        here, kind = self.rank.spans[0], _last_of(self.rank.spans[0])  # behind all: the first stage's backward is last
         for span in self.rank.spans:
             if span.forward[0] <= event < span.forward[1]:
-                stage, forward = span.stage, True
+                here, kind = span, Kind.FORWARD
             elif span.backward[0] <= event < span.backward[1]:
-                stage, forward = span.stage, False
-        return self._at[in_pass.iteration, stage, in_pass.micro_step, forward]
+                here, kind = span, _last_of(span)
+                if span.weights is not None and event < span.weights:
+                    kind = Kind.INPUT
+        return self._at[in_pass.iteration, here.stage, in_pass.micro_step, kind]
 
     def _number(self, in_pass: Pass) -> int:
         return in_pass.iteration * self.rank.micro_batches + in_pass.micro_step
@@ -122,8 +139,7 @@ class PipelineBuilder(StreamBuilder):
         at, sign, subject = allocations(self.trace)
         events = TracedEvents()
         for played in self._played:
-            span = self.rank.span_of(played.action.stage)
-            start, end = span.forward if played.action.kind is Kind.FORWARD else span.backward
+            start, end = _events_of(self.rank.span_of(played.action.stage), played.action.kind)
             here = slice(*np.searchsorted(at, [start, end]))
             offset = self._number(played.in_pass) * self.trace.num_tensors
             events.add(played.segment, 2 * at[here] + 1, sign[here], subject[here] + offset)
@@ -166,9 +182,12 @@ class PipelineBuilder(StreamBuilder):
 
     def _let_go_of(self, one: _Played, number: int, played: list[_Played], over: Point) -> None:
         """Of one backward: its forward's output and loss, and what it sends back."""
-        if one.action.kind is Kind.FORWARD:
+        if one.action.kind in (Kind.FORWARD, Kind.INPUT):
             return
         left = self._left[one.action.stage]
+        if one.action.kind is Kind.WEIGHT:
+            self._let_go_of_halves(one, left, over)
+            return
         for tensors, at in (
             (left.losses, over),
             (left.outputs, self._outputs_gone(one, played, over)),
@@ -176,6 +195,24 @@ class PipelineBuilder(StreamBuilder):
         ):
             for tensor in tensors:
                 self.free_traced(at, one.in_pass, tensor)
+
+    def _let_go_of_halves(self, one: _Played, left: _Left, over: Point) -> None:
+        """Of a backward that is split: its output goes with the second half (stage.py: backward_state), unless gloo
+        still holds it, the last stage's, which its loss stands for, with the first; what it sends back stays as the
+        received tensor's gradient until the next step begins (clear_runtime_states)."""
+        span, per_step = self.rank.span_of(one.action.stage), len(self.rank.order)
+        assert span.weights is not None
+        gone = over if self.rank.keeps_sent else point(one.segment, 2 * span.backward[1] + 1)
+        if span.cut.is_last:
+            first = self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, Kind.INPUT]
+            gone = point(first, 2 * span.weights + 1)
+        for tensors, at in ((left.losses, over), (left.outputs, gone)):
+            for tensor in tensors:
+                self.free_traced(at, one.in_pass, tensor)
+        if one.in_pass.iteration == 0:
+            following = point(self._played[per_step].segment, -2)
+            for tensor in left.sent_back:
+                self.free_traced(following, one.in_pass, tensor)
 
     def _outputs_gone(self, one: _Played, played: list[_Played], over: Point) -> Point:
         """When the output of a micro batch that has gone back is let go of."""

@@ -21,6 +21,7 @@ def joined(stages: Sequence[tuple[int, StageCut, StepTrace]]) -> tuple[StepTrace
             cut=cut,
             forward=(0, turn),
             backward=(turn, trace.num_events),
+            weights=_weights_at(trace),
             tensors=(0, trace.num_tensors),
         )
         return trace, (span,)
@@ -28,6 +29,12 @@ def joined(stages: Sequence[tuple[int, StageCut, StepTrace]]) -> tuple[StepTrace
     starts = _Starts.of(traces)
     events = _Events(traces, starts)
     return _columns(traces, starts, events), events.spans(stages)
+
+
+def _weights_at(trace: StepTrace) -> int | None:
+    """Where the gradients of the weights begin, of a backward that is split."""
+    found = np.flatnonzero((trace.kind == Kind.MARK) & (trace.subject == int(Mark.WEIGHTS)))
+    return int(found[0]) if len(found) else None
 
 
 _OF_MODULES = (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER, Kind.BACKWARD_EXIT)
@@ -86,7 +93,8 @@ class _Events:
         self._mark(Mark.OUTPUTS_BOUND)
         self._mark(Mark.BACKWARD)
         last = len(traces) - 1
-        backwards = [self._put(index, turns[index], traces[index].num_events) for index in range(last, -1, -1)][::-1]
+        self._weights: dict[int, int | None] = {}
+        backwards = [self._put_backward(index, turns[index]) for index in range(last, -1, -1)][::-1]
         self._mark(Mark.BACKWARD_END)
         # The first forward begins with its mark, the last one ends with that of the outputs, and so on.
         forwards[0] = (0, forwards[0][1])
@@ -104,6 +112,7 @@ class _Events:
                 cut=cut,
                 forward=self._forwards[index],
                 backward=self._backwards[index],
+                weights=self._weights[index],
                 tensors=(tensors[index], tensors[index] + trace.num_tensors),
             )
             for index, (stage, cut, trace) in enumerate(stages)
@@ -113,6 +122,16 @@ class _Events:
         self.kinds.append(np.asarray([int(Kind.MARK)], dtype=np.int64))
         self.subjects.append(np.asarray([int(point)], dtype=np.int64))
         self._place += 1
+
+    def _put_backward(self, index: int, turn: int) -> tuple[int, int]:
+        """A trace's backward; where its second half begins is kept."""
+        trace = self._traces[index]
+        at = _weights_at(trace)
+        if at is None:
+            self._weights[index] = None
+            return self._put(index, turn, trace.num_events)
+        start, self._weights[index] = self._put(index, turn, at)
+        return start, self._put(index, at, trace.num_events)[1]
 
     def _put(self, index: int, first: int, end: int) -> tuple[int, int]:
         """Events of one trace but for its marks; where they begin and end."""

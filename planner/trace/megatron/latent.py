@@ -17,6 +17,7 @@ from gpu_plan.planner.trace.megatron.attention import Attention
 from gpu_plan.planner.trace.megatron.group import gather, scatter_sum
 from gpu_plan.planner.trace.megatron.layers import shared_of
 from gpu_plan.planner.trace.megatron.linear import Linear, NormLinear
+from gpu_plan.planner.trace.megatron.recompute import WithoutOutput
 
 
 class _TurnedInPlace(torch.autograd.Function):
@@ -93,26 +94,45 @@ class LatentSelfAttention(nn.Module):
         )
         self.core_attention = Attention(layout, self._size)
         self.linear_proj = Linear(self._heads * latent.value_dim, model.hidden, shared, "row", apart=True)
-        self._recompute = layout.recompute == "selective" and "core_attn" in layout.recompute_modules
+        self._up_again = layout.runs_again("mla_up_proj")
+        self._recompute = layout.runs_again("core_attn")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self._made(x)
+        narrow, compressed, turned = self._narrowed(x)
+        if self._up_again:
+            part = WithoutOutput()
+            with part.kept_elsewhere():
+                found = self._attended(*part.run(self._widened, narrow, compressed, turned))
+            part.again_before(found)
+        else:
+            found = self._attended(*self._widened(narrow, compressed, turned))
+        del narrow, compressed, turned
+        out: torch.Tensor = self.linear_proj(found)
+        return out
+
+    def _attended(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor
         if self._recompute:
             found = checkpoint(self.core_attention, q, k, v, use_reentrant=True)
         else:
             found = self.core_attention(q, k, v)
-        del q, k, v
-        out: torch.Tensor = self.linear_proj(found)
-        return out
+        return found
 
-    def _made(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """`get_query_key_value_tensors`: [tokens, samples, heads, size]."""
+    def _narrowed(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """`get_query_key_value_tensors` before `qkv_up_proj_and_rope_apply`."""
         latent = self._latent
         narrow = x if latent.query_rank is None else self.linear_q_down_proj(x)
         both = self.linear_kv_down_proj(x)
         compressed, turned = torch.split(both, [latent.key_value_rank, latent.rotary_dim], dim=-1)
         if self._layout.tensor > 1 and self._layout.sequence:
             turned = _GatheredTokens.apply(turned, self._layout.tensor)
+        return narrow, compressed, turned
+
+    def _widened(
+        self, narrow: torch.Tensor, compressed: torch.Tensor, turned: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """`qkv_up_proj_and_rope_apply`: [tokens, samples, heads, size]."""
+        latent = self._latent
         q = self.linear_q_proj(narrow) if latent.query_rank is None else self.linear_q_up_proj(narrow)
         q = q.view(*q.shape[:2], self._heads, self._size)
         wide = self.linear_kv_up_proj(compressed.contiguous())

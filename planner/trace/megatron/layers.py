@@ -12,6 +12,7 @@ from gpu_plan.planner.trace.megatron.attention import Attention
 from gpu_plan.planner.trace.megatron.functions import AddDropped, Gelu, Rotary, SplitLast, SwiGlu
 from gpu_plan.planner.trace.megatron.linear import Linear, Norm, NormLinear, Shared
 from gpu_plan.planner.trace.megatron.local import local_norm
+from gpu_plan.planner.trace.megatron.recompute import Recomputed, WithoutOutput
 
 
 def shared_of(layout: Layout) -> Shared:
@@ -38,7 +39,7 @@ class SelfAttention(nn.Module):
         self.k_layernorm = Norm(size, bias=model.norm == "layer") if model.query_norm else None
         self.core_attention = Attention(layout, size)
         self.linear_proj = Linear(self._heads * size, model.hidden, shared, "row", bias=model.biases, apart=True)
-        self._recompute = layout.recompute == "selective" and "core_attn" in layout.recompute_modules
+        self._recompute = layout.runs_again("core_attn")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         mixed = self.linear_qkv(x)
@@ -101,17 +102,30 @@ class Layer(nn.Module):
         self.pre_mlp_layernorm = _norm(model, layout) if layout.local or has_experts else None
         self.mlp = mlp
         self._dropout = layout.hidden_dropout
+        self._norms_again = layout.runs_again("layernorm")
+        self._mlp_again = layout.runs_again("moe" if has_experts else "mlp")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        normed = x if self.input_layernorm is None else self.input_layernorm(x)
-        mixed = self.self_attention(normed)
-        del normed
+        mixed = self._normed(self.input_layernorm, self.self_attention, x)
         x = AddDropped.apply(mixed, _bias(self.self_attention, "linear_proj"), x, self._dropout)
         del mixed
-        normed = x if self.pre_mlp_layernorm is None else self.pre_mlp_layernorm(x)
-        narrow = self.mlp(normed)
-        del normed
+        narrow = self._normed(self.pre_mlp_layernorm, self._through_mlp, x)
         found: torch.Tensor = AddDropped.apply(narrow, _bias(self.mlp, "linear_fc2"), x, self._dropout)
+        return found
+
+    def _normed(self, norm: Any, run: Any, x: torch.Tensor) -> torch.Tensor:
+        """What `run` makes of the normed input, where a norm stands before it; nothing keeps it that is run again."""
+        if norm is None or not self._norms_again:
+            found: torch.Tensor = run(x if norm is None else norm(x))
+            return found
+        part = WithoutOutput()
+        with part.kept_elsewhere():
+            out: torch.Tensor = run(part.run(norm, x))
+        part.again_before(out)
+        return out
+
+    def _through_mlp(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = Recomputed.apply(self.mlp, x) if self._mlp_again else self.mlp(x)
         return found
 
 

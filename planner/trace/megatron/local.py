@@ -16,6 +16,7 @@ from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.functions import ScaledSoftmax
 from gpu_plan.planner.trace.megatron.group import all_sum, gather, gather_into, scatter_sum
 from gpu_plan.planner.trace.megatron.linear import Norm, Shared, dummy_of, input_gradient, product, weight_gradient
+from gpu_plan.planner.trace.megatron.recompute import Recomputed
 
 
 class Gathers(nn.Module):
@@ -152,6 +153,7 @@ class LocalAttention(nn.Module):
         self.linear_qkv = LocalLinear(model.hidden, (self._heads + 2 * self._groups) * self._size, shared, column=True)
         self.core_attention = LocalCore(model, layout)
         self.linear_proj = LocalLinear(self._heads * self._size, model.hidden, shared, column=False)
+        self._again = layout.runs_again("core_attn")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         mixed = self.linear_qkv(x)
@@ -160,7 +162,8 @@ class LocalAttention(nn.Module):
         q, k, v = torch.split(mixed, [each, self._size, self._size], dim=3)
         del mixed
         q = q.reshape(*q.shape[:2], -1, self._size)
-        found = self.core_attention(q, k, v)
+        core = self.core_attention
+        found = Recomputed.apply(core, q, k, v) if self._again else core(q, k, v)
         del q, k, v
         out: torch.Tensor = self.linear_proj(found)
         return out

@@ -1,7 +1,7 @@
 """One stage of GPTModel on one rank: its modules, its batch, and one micro batch through it.
 
 megatron/core/models/gpt/gpt_model.py: GPTModel, models/common/embeddings/language_model_embedding.py,
-transformer/transformer_block.py: TransformerBlock, tensor_parallel/random.py: CheckpointFunction.
+transformer/transformer_block.py: TransformerBlock.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from gpu_plan.planner.trace.megatron.layers import Layer, Mlp, SelfAttention, sh
 from gpu_plan.planner.trace.megatron.linear import Norm, give_dummies
 from gpu_plan.planner.trace.megatron.local import Gathers, LocalAttention, LocalMlp, local_norm
 from gpu_plan.planner.trace.megatron.loss import Head, loss_of
+from gpu_plan.planner.trace.megatron.recompute import Recomputed
 from gpu_plan.planner.trace.parallel.stages import stage_backward
 
 if TYPE_CHECKING:
@@ -137,27 +138,6 @@ class _Embedding(nn.Module):
         return dropped
 
 
-class _Recomputed(torch.autograd.Function):
-    """tensor_parallel/random.py: CheckpointFunction: the inputs of a chunk are kept, and it is run again."""
-
-    @staticmethod
-    def forward(ctx: Any, run: Any, x: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            out: torch.Tensor = run(x)
-        ctx.run = run
-        ctx.save_for_backward(x)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
-        (x,) = ctx.saved_tensors
-        again = x.detach().requires_grad_(True)
-        with torch.enable_grad():
-            out = ctx.run(again)
-        torch.autograd.backward(out, grads[0])
-        return None, again.grad
-
-
 class _Block(nn.Module):
     """TransformerBlock: this stage's layers, and the last norm."""
 
@@ -173,10 +153,10 @@ class _Block(nn.Module):
         if layout.recompute == "full" and layout.recompute_method == "uniform":
             for start in range(0, len(self.layers), layout.recompute_layers):
                 chunk = self.layers[start : start + layout.recompute_layers]
-                x = _Recomputed.apply(lambda value, chunk=chunk: _through(chunk, value), x)
+                x = Recomputed.apply(lambda value, chunk=chunk: _through(chunk, value), x)
         elif layout.recompute == "full":
             for number, layer in enumerate(self.layers):
-                x = _Recomputed.apply(layer, x) if number < layout.recompute_layers else layer(x)
+                x = Recomputed.apply(layer, x) if number < layout.recompute_layers else layer(x)
         else:
             x = _through(self.layers, x)
         return x if self.final_layernorm is None else self.final_layernorm(x)

@@ -29,6 +29,8 @@ from gpu_plan.planner.trace.parallel.stages import keep, layer_list, part_of, st
 _LOOKS = 2
 """Training calls in which the ranks of a pipeline compare their samples."""
 _IGNORED = -100
+_OF_SEVERAL = ("ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble")
+"""Schedules that take a list of stages, be it of one."""
 _UNUSED = frozenset({"return_dict", "use_cache"})
 _EVERY_STAGE = frozenset({"attention_mask", "position_ids"})
 """Tensors of a call, by sample, that every stage is given."""
@@ -208,7 +210,7 @@ class PipedModel:
         through row by row, as GPipe has it, which asks for no number of them."""
         if rows % self.layout.micro_batches == 0:
             return self.layout.micro_batches, self.layout.schedule
-        if self.layout.local > 1:
+        if self.layout.local > 1 or self.layout.schedule in _OF_SEVERAL:
             raise RuntimeError(
                 f"a batch of {rows} samples is not cut into {self.layout.micro_batches} micro batches, which"
                 f" {self.layout.schedule} needs: give the DataLoader drop_last=True"
@@ -225,7 +227,7 @@ class PipedModel:
             from torch.distributed.pipelining import schedules
 
             stages = [self._stage(part, number, rows, length, under) for part, number in self._numbered()]
-            given = stages if self.layout.local > 1 else stages[0]
+            given = stages if kind in _OF_SEVERAL else stages[0]
             made = getattr(schedules, kind)(given, n_microbatches=count, loss_fn=self._loss, scale_grads=False)
             self._made = (key, made)
         self._under = under

@@ -167,6 +167,8 @@ def _not_its_own(evaluator: Judge, layout: Layout) -> str | None:
     about = sorted(_OF_EXPERTS & keys.keys())
     if about and architecture(evaluator).experts is None:
         return f"--set megatron.{about[0]}: this model has no experts"
+    if layout.recompute != "selective" and "recompute_modules" in keys:
+        return "--set megatron.recompute_modules is about --checkpointing selective: add it"
     if layout.recompute != "full" and ("recompute_method" in keys or "recompute_layers" in keys):
         return "--set megatron.recompute_method and recompute_layers are about --checkpointing full: add it"
     return None

@@ -14,6 +14,7 @@ from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.pipeline.rank import joined
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.workload.training import Checkpointing
 
 
 def runnable(pipeline: Pipeline, cuts: Sequence[Batch]) -> list[Batch]:
@@ -21,16 +22,19 @@ def runnable(pipeline: Pipeline, cuts: Sequence[Batch]) -> list[Batch]:
     return [cut for cut in cuts if _refused(pipeline, cut) is None]
 
 
-def refusal(evaluator: Judge, pipeline: Pipeline, cuts: Sequence[Batch]) -> str | None:
+def refusal(evaluator: Judge, family: Family, cuts: Sequence[Batch]) -> str | None:
     """Why a model or a job cannot be piped so, in one line; None where it can."""
+    pipeline = family.pipeline
+    assert pipeline is not None
     workload, spec = evaluator.workload, evaluator.provider.spec()
     layers = layers_of(spec.parameters)
     if pipeline.stages > layers:
         return f"{spec.class_name} has {layers} layers, fewer than the {pipeline.stages} stages of {_asked(pipeline)}"
     if pipeline.virtual_stages > 1 and layers % pipeline.stages:
         return f"{_asked(pipeline)} are {pipeline.stages} stages, which do not divide {layers} layers"
-    if pipeline.schedule is Schedule.ZERO_BUBBLE:
-        return "the zero-bubble schedule is not in this version: its backward is split in two"
+    halved = _refuses_halves(family)
+    if halved is not None:
+        return halved
     if workload.stack.traits.is_trainer and workload.stack.traits.project != "transformers":
         return f"--stack {workload.stack} runs no pipeline"
     if workload.fused or workload.loss != "installed":
@@ -50,13 +54,36 @@ def refusal(evaluator: Judge, pipeline: Pipeline, cuts: Sequence[Batch]) -> str 
     return None
 
 
+def _refuses_halves(family: Family) -> str | None:
+    """Why backward cannot be split in two under a strategy, in one line; None where it can, or is not.
+
+    torch/distributed/pipelining/_backward.py: stage_backward_weight asks autograd for the gradients themselves: nothing
+    that waits for them to be accumulated is called, and what is checkpointed runs again for each group of weights.
+    """
+    pipeline, traits = family.pipeline, family.strategy.traits
+    if pipeline is None or pipeline.schedule is not Schedule.ZERO_BUBBLE:
+        return None
+    if traits.tensor_parallel or traits.pipeline_parallel != "all":
+        hooks = "DDP would never reduce gradients that it does not see accumulated"
+        other = "what stands between its two halves was not replayed beside FSDP2 or tensor parallel"
+        why = other if traits.tensor_parallel or traits.stage else hooks
+        return f"zero-bubble splits backward in two, and {why}: one pipeline over all GPUs, or --schedule interleaved"
+    if family.checkpointing is not Checkpointing.NONE:
+        return (
+            "zero-bubble splits backward in two, and what is checkpointed would run again for each group of weights:"
+            " --checkpointing none, or --schedule interleaved"
+        )
+    return None
+
+
 def judge_pipeline(evaluator: Judge, family: Family, batch: Batch) -> tuple[PipedStep, StepTime]:
     """Every rank of one pipeline, and the step's time."""
     pipeline = family.pipeline
     assert pipeline is not None
     layers = layers_of(evaluator.provider.spec().parameters)
     cuts = cuts_of(evaluator, family, batch, layers)
-    traces = {cut: _trace(evaluator, family, cut, batch.micro_batch) for cut in cuts}
+    halves = pipeline.schedule is Schedule.ZERO_BUBBLE
+    traces = {cut: _trace(evaluator, family, cut, batch.micro_batch, halves=halves) for cut in cuts}
     key = (family, batch.accumulation_steps, tuple((cut, trace.samples) for cut, trace in traces.items()))
     if key not in evaluator.kept_pipelines:
         evaluator.kept_pipelines[key] = tuple(
@@ -121,8 +148,8 @@ def _refused(pipeline: Pipeline, cut: Batch) -> str | None:
     return refused(pipeline.schedule, pipeline.degree, pipeline.virtual_stages, cut.accumulation_steps)
 
 
-def _trace(evaluator: Judge, family: Family, cut: StageCut, micro_batch: int) -> StepTrace:
-    return evaluator.provider.trace(replace(evaluator.variant(family), stage=cut), micro_batch)
+def _trace(evaluator: Judge, family: Family, cut: StageCut, micro_batch: int, *, halves: bool = False) -> StepTrace:
+    return evaluator.provider.trace(replace(evaluator.variant(family), stage=cut, halves=halves), micro_batch)
 
 
 def _rank(

@@ -13,7 +13,7 @@ from gpu_plan.planner.pipeline.timeline import Timeline, run
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
 from gpu_plan.planner.speed.collectives import call_seconds
-from gpu_plan.planner.speed.in_step import collectives_of, computation_of
+from gpu_plan.planner.speed.in_step import collectives_of, computation_of, without_weights
 from gpu_plan.planner.speed.model import Collective, OptimizerWork, StepTime
 from gpu_plan.planner.trace.events import StepTrace
 
@@ -23,6 +23,8 @@ class StageTime:
     """One micro batch through one stage."""
 
     computed: StepTime
+    weights: float = 0.0
+    """Of its backward, the seconds of the second half, where it is split."""
     waited: dict[str, float]
     """Seconds by phase in which the stage waits for the ranks that compute it together."""
 
@@ -47,8 +49,13 @@ def stage_time(
     if max(ranks, experts) > 1:
         calls = collectives_of(trace, ranks, experts, batch.micro_batch)
         trace = computation_of(trace)
+    computed, first = work_time(evaluator, family, batch, trace), without_weights(trace)
+    later = 0.0
+    if first is not trace:
+        later = computed.backward_seconds - work_time(evaluator, family, batch, first).backward_seconds
     return StageTime(
-        computed=work_time(evaluator, family, batch, trace),
+        computed=computed,
+        weights=later,
         waited={phase: _waited(calls, phase, evaluator.cluster) for phase in ("forward", "backward")},
     )
 
@@ -78,6 +85,8 @@ def timeline_of(
     for stage, time in enumerate(times):
         seconds[Kind.FORWARD, stage] = time.forward
         seconds[Kind.BACKWARD, stage] = time.backward
+        seconds[Kind.INPUT, stage] = time.backward - time.weights
+        seconds[Kind.WEIGHT, stage] = time.weights
     sent = max(
         (
             fixed + per * batch.micro_batch

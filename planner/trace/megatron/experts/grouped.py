@@ -4,6 +4,7 @@ transformer_engine/pytorch/module/grouped_linear.py of release 2.11: _GroupedLin
 contexts, hence Any.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.functions import WeightedSwiGlu
 from gpu_plan.planner.trace.megatron.linear import Linear, Shared, dummy_of
 from gpu_plan.planner.trace.megatron.local import LocalMlp
+from gpu_plan.planner.trace.megatron.recompute import WithoutOutput
 from gpu_plan.planner.trace.parallel.tensor import OWN_EXPERTS
 
 
@@ -101,12 +103,18 @@ class GroupedExperts(nn.Module):
         width = model.experts.width // layout.expert_tensor
         self.linear_fc1 = GroupedLinear(count, model.hidden, width * (2 if model.gated else 1), own=own)
         self.linear_fc2 = GroupedLinear(count, width, model.hidden, own=own)
+        self._again = layout.runs_again("moe_act")
         self._gated = model.gated
 
     def forward(self, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         wide = self.linear_fc1(x)
-        narrow = weighted(wide, weights.unsqueeze(-1), gated=self._gated)
-        out: torch.Tensor = self.linear_fc2(narrow)
+        if not self._again:
+            out: torch.Tensor = self.linear_fc2(weighted(wide, weights.unsqueeze(-1), gated=self._gated))
+            return out
+        part = WithoutOutput()
+        with part.kept_elsewhere():
+            out = self.linear_fc2(part.run(partial(weighted, gated=self._gated), wide, weights.unsqueeze(-1)))
+        part.again_before(out)
         return out
 
 

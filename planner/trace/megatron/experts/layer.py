@@ -10,6 +10,7 @@ from gpu_plan.planner.trace.megatron.experts.grouped import GroupedExperts, Sequ
 from gpu_plan.planner.trace.megatron.experts.router import Router
 from gpu_plan.planner.trace.megatron.layers import Mlp, shared_of
 from gpu_plan.planner.trace.megatron.local import Gathers, LocalMlp
+from gpu_plan.planner.trace.megatron.recompute import Recomputed
 
 
 class ExpertLayer(Gathers):
@@ -19,6 +20,7 @@ class ExpertLayer(Gathers):
         super().__init__()
         assert model.experts is not None
         shared = model.experts.shared_width
+        self._shared_again = layout.runs_again("shared_experts")
         self.router = Router(model, layout)
         self.dispatcher = dispatcher_of(model.experts, layout)
         self.experts: nn.Module = (GroupedExperts if layout.grouped else SequentialExperts)(model, layout)
@@ -29,7 +31,9 @@ class ExpertLayer(Gathers):
             self.shared_experts = Mlp(model, layout, shared, norm=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        beside = None if self.shared_experts is None else self.shared_experts(x)
+        beside = None
+        if self.shared_experts is not None:
+            beside = Recomputed.apply(self.shared_experts, x) if self._shared_again else self.shared_experts(x)
         weights, chosen = self.router(x)
         self.dispatcher.gathered = self.gathered
         rows, picked = self.dispatcher.send(x.view(-1, x.shape[-1]), weights, chosen)

@@ -22,6 +22,10 @@ class MegatronCase:
     micro_batches: int = 4
     micro_batch: int = 2
     seq_len: int = 32
+    again: tuple[str, ...] = ()
+    """Parts of a layer that are run again."""
+    shared: int = 0
+    """Width of the experts that all tokens go to."""
     differs: float = 0.0
     """How far peaks may lie apart, where the cause is known: see `benchmarks/results/megatron_ranks.md`."""
 
@@ -31,7 +35,7 @@ class MegatronCase:
 
     @property
     def model(self) -> Architecture:
-        experts = Experts(count=self.experts, chosen=2, width=96) if self.experts else None
+        experts = Experts(count=self.experts, chosen=2, width=96, shared_width=self.shared) if self.experts else None
         return Architecture(
             layers=self.layers, hidden=64, intermediate=192, heads=4, groups=4, head_dim=16, vocabulary=256,
             gated=False, norm="layer", positions=self.seq_len, rotary=False, experts=experts,
@@ -43,12 +47,14 @@ class MegatronCase:
             tensor=self.tensor, pipeline=self.pipeline, virtual=self.virtual, expert=self.expert, local=True,
             expert_tensor=1, attention="local", fused_gradients=False, fused=False, permute_fusion=False,
             grouped=False, capacity=1.0 if self.experts else None,
+            recompute="selective" if self.again else "none", recompute_modules=self.again or ("core_attn",),
         )  # fmt: skip
 
     def label(self) -> str:
         """Short text that names the case."""
         experts = f", {self.experts} experts" if self.experts else ""
-        return (self.layout.words or "one rank") + experts
+        again = f", {' and '.join(self.again)} again" if self.again else ""
+        return (self.layout.words or "one rank") + experts + again
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file."""
@@ -64,4 +70,7 @@ CASES = (
     MegatronCase(pipeline=4, micro_batches=8),
     MegatronCase(pipeline=4, virtual=2, layers=8, micro_batches=8, differs=0.035),
     MegatronCase(tensor=2, pipeline=2, differs=0.003),
+    *(MegatronCase(again=(part,)) for part in ("core_attn", "layernorm", "mlp")),
+    MegatronCase(again=("core_attn", "layernorm", "mlp"), pipeline=2),
+    MegatronCase(again=("shared_experts",), experts=4, shared=96, differs=0.01),
 )

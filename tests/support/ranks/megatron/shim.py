@@ -63,9 +63,17 @@ def _at_once(call: Any) -> Any:
     return run
 
 
+_WITHOUT_FP8 = {
+    "FP8GlobalStateManager": mock.Mock(is_fp8_enabled=lambda: False),
+    "activation_recompute_forward": lambda **_: contextlib.nullcontext(),
+    "fp8_autocast": lambda **_: contextlib.nullcontext(),
+}
+
+
 @contextlib.contextmanager
 def without_cuda() -> Iterator[None]:
     """Within, Megatron-core runs on the CPU."""
+    from megatron.core.tensor_parallel import random
     from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
     from megatron.core.transformer.moe import moe_utils, token_dispatcher
 
@@ -79,7 +87,12 @@ def without_cuda() -> Iterator[None]:
         stack.enter_context(mock.patch.object(CudaRNGStatesTracker, "fork", _as_it_is))
         for name in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"):
             stack.enter_context(mock.patch.object(dist, name, _at_once(getattr(dist, name))))
-        # Without Transformer Engine 0.16.1 leaves the name out that it asks for.
+        # What is run again takes up the random state of its first time: a GPU's stands in 16 bytes of the host's.
+        stack.enter_context(mock.patch.object(random, "_get_cuda_rng_state", return_value=torch.empty(0)))
+        stack.enter_context(mock.patch.object(random, "_set_cuda_rng_state"))
+        # Without Transformer Engine 0.16.1 leaves names out that it asks for.
+        for name, value in _WITHOUT_FP8.items():
+            stack.enter_context(mock.patch.object(random, name, value, create=True))
         stack.enter_context(mock.patch.object(moe_utils, "te_general_gemm", None, create=True))
         # It takes what is not on a GPU for what need not be brought to the host.
         stack.enter_context(mock.patch.object(token_dispatcher, "maybe_move_tensor_to_cpu", _on_host))

@@ -33,6 +33,7 @@ def config_of(case: MegatronCase) -> Any:
         words = {
             "num_moe_experts": experts.count, "moe_router_topk": experts.chosen, "moe_ffn_hidden_size": experts.width,
             "moe_token_dispatcher_type": "alltoall", "moe_aux_loss_coeff": 0.0, "moe_router_dtype": None,
+            "moe_shared_expert_intermediate_size": case.shared or None,
             "moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True,
         }  # fmt: skip
     return TransformerConfig(
@@ -46,6 +47,7 @@ def config_of(case: MegatronCase) -> Any:
         bias_dropout_fusion=False, apply_rope_fusion=False, deallocate_pipeline_outputs=True,
         # arguments.py: validate_args of Megatron-LM: of virtual stages what is sent goes beside what is computed.
         overlap_p2p_comm=case.virtual > 1, batch_p2p_comm=case.virtual == 1,
+        recompute_granularity="selective" if case.again else None, recompute_modules=list(case.again) or None,
         attention_softmax_in_fp32=False, apply_query_key_layer_scaling=False, **words,
     )  # fmt: skip
 

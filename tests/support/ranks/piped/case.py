@@ -71,11 +71,11 @@ TWO_RANKS = (
     *(PipedCase(architecture=name) for name in ("llama-3", "gpt2", "qwen2")),
     PipedCase(architecture="llama-3", schedule=Schedule.GPIPE),
     PipedCase(architecture="llama-3", schedule=Schedule.INTERLEAVED, local=2),
+    PipedCase(architecture="llama-3", schedule=Schedule.ZERO_BUBBLE),
+    PipedCase(architecture="llama-3", schedule=Schedule.ZERO_BUBBLE, local=2),
     PipedCase(architecture="llama-3", checkpointing=Checkpointing.FULL),
     PipedCase(architecture="llama-3", dtype="bfloat16"),
 )
-LOSSES_ALONE = (PipedCase(architecture="llama-3", schedule=Schedule.ZERO_BUBBLE, local=2),)
-"""Run for real, but not planned: what stands between a backward pass's two halves is not replayed."""
 EIGHT_RANKS = (PipedCase(architecture="llama-3", strategy="fsdp_tp_pp", pipelines=2, tensor=2),)
 FOUR_RANKS = (
     PipedCase(architecture="llama-3", strategy="tp_pp", tensor=2),

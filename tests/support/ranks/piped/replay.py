@@ -13,7 +13,7 @@ import torch
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.pipeline.places import PipelineRank
-from gpu_plan.planner.pipeline.schedules import actions
+from gpu_plan.planner.pipeline.schedules import Schedule, actions
 from gpu_plan.planner.pipeline.stages import StageCut, of_rank
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.pipeline.rank import joined
@@ -34,13 +34,13 @@ from tests.support.ranks.piped.case import ITERATIONS, PipedCase
 from tests.support.replay_cpu import counted
 
 
-def trace_of(case: PipedCase, stage: StageCut) -> StepTrace:
+def trace_of(case: PipedCase, stage: StageCut, *, halves: bool = False) -> StepTrace:
     """One stage's forward and backward, every layer traced; of a group of ranks the first one's."""
     with ranks(case.tensor):
-        return _trace_of(case, stage)
+        return _trace_of(case, stage, halves=halves)
 
 
-def _trace_of(case: PipedCase, stage: StageCut) -> StepTrace:
+def _trace_of(case: PipedCase, stage: StageCut, *, halves: bool) -> StepTrace:
     model = build_model(case.config(), dtype=getattr(torch, case.dtype))
     if case.tensor > 1:
         untie(model)
@@ -49,6 +49,7 @@ def _trace_of(case: PipedCase, stage: StageCut) -> StepTrace:
     variant = StepVariant(
         regime=Regime(weights=case.dtype),
         tensor_parallel=case.tensor,
+        halves=halves,
         checkpointing=case.checkpointing,
         attention=Attention.SDPA,
         stack=Stack.PLAIN,
@@ -69,7 +70,8 @@ def _trace_of(case: PipedCase, stage: StageCut) -> StepTrace:
 def stream_of(case: PipedCase, rank: int) -> RankStream:
     """What the strategy says that a rank of the first pipeline goes through."""
     own = of_rank(rank, case.stages, case.local)
-    trace, spans = joined([(stage, case.cuts[stage], trace_of(case, case.cuts[stage])) for stage in own])
+    halves = case.schedule is Schedule.ZERO_BUBBLE
+    trace, spans = joined([(stage, case.cuts[stage], trace_of(case, case.cuts[stage], halves=halves)) for stage in own])
     place = PipelineRank(
         rank=rank,
         ranks=case.stages,
