@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpu_plan.planner.memory.schedule import DEFAULT_STREAM, MAX_QUEUED_LAUNCHES, Did, Entry, Waits
+from gpu_plan.planner.memory.schedule import DEFAULT_STREAM, MAX_QUEUED_LAUNCHES, Did, Entry
 from gpu_plan.planner.trace.events import FloatArray, IntArray
 
 
@@ -158,14 +158,4 @@ def _upto(cumulated: Sequence[float], kernels: int) -> float:
     return passes * cumulated[-1] + cumulated[rest]
 
 
-def history_of(log: Sequence[Entry], places: dict[int, int], moments: IntArray, events: int) -> History:
-    """`places`: event of each free that waits, by the identity of its `Waits`; `moments` as events."""
-    frees = [entry[3] for entry in log if entry[0] is Did.FREED]
-    return History(
-        log=log,
-        freed=np.asarray([places.get(id(waits), -1) for waits in frees], dtype=np.int64),
-        moments=np.append(moments, events),
-    )
-
-
-__all__ = ["History", "Pace", "Paces", "Waits", "history_of"]
+__all__ = ["History", "Pace", "Paces"]

@@ -8,9 +8,10 @@ that it waited for stood behind, on its own stream and on those that this one ha
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from operator import le
 from typing import Any
 
 DEFAULT_STREAM = 0
@@ -19,8 +20,10 @@ DEFAULT_STREAM = 0
 Moment = tuple[int, int]
 """Point of the run, and number of the strategy's own event: moments in their order."""
 
-Clock = Mapping[int, int]
-"""Last work of each stream that is complete once an event is."""
+Clock = tuple[int, ...]
+"""Last work of each stream that is complete once an event is, by the stream's number; 0 for none."""
+_STREAMS = 5
+"""As many as any strategy queues work on."""
 
 
 class Schedule(IntEnum):
@@ -86,39 +89,37 @@ class DeviceStreams:
         self.moments: list[Moment] = []
         """Of the log's entries that are in `MEETS`."""
         self._now = 0
-        self._clocks: dict[int, dict[int, int]] = {}
-        self._known: dict[Schedule, dict[int, int]] = {schedule: {} for schedule in RUNS_AHEAD}
+        self._clocks = [[0] * _STREAMS for _ in range(_STREAMS)]
+        self._known: dict[Schedule, Clock] = dict.fromkeys(RUNS_AHEAD, (0,) * _STREAMS)
         self._launched: deque[tuple[int, Clock]] = deque()
-        self._pending: dict[Schedule, dict[int, deque[Waits]]] = {schedule: {} for schedule in RUNS_AHEAD}
-        """By schedule and stream, in order of their frees: a stream's clock only grows, so that the first done come
-        first."""
+        self._pending: dict[int, tuple[deque[Waits], ...]] = {}
+        """By stream, for each schedule, in order of their frees: a stream's clock only grows, so that the first done
+        come first."""
 
     def record(self, stream: int) -> Clock:
         """Event.record: everything queued on the stream so far, and what it waited for."""
         self._now += 1
-        clock = self._clocks.get(stream)
-        if clock is None:
-            clock = self._clocks[stream] = {}
+        clock = self._clocks[stream]
         clock[stream] = self._now
         self.log.append((Did.RECORDED, self._now, stream))
-        return clock.copy()
+        return tuple(clock)
 
     def wait(self, waiter: int, on: int) -> None:
         """Stream.wait_stream: what is queued on `waiter` from now on comes after all that is queued on `on`."""
         self._now += 1
-        source, clock = self._clocks.setdefault(on, {}), self._clocks.setdefault(waiter, {})
+        source = self._clocks[on]
         source[on] = self._now
         self.log.append((Did.WAITED, self._now, waiter, on))
-        for stream, at in source.items():
-            if at > clock.get(stream, 0):
-                clock[stream] = at
+        self._clocks[waiter] = list(map(max, source, self._clocks[waiter]))
 
     def free(self, stream: int) -> Waits:
         """A block is freed that `stream`, recorded on it, may still use."""
         waits = Waits(self.record(stream))
         self.log[-1] = (Did.FREED, self._now, stream, waits)
-        for schedule in RUNS_AHEAD:
-            self._pending[schedule].setdefault(stream, deque()).append(waits)
+        if stream not in self._pending:
+            self._pending[stream] = tuple(deque() for _ in RUNS_AHEAD)
+        for pending in self._pending[stream]:
+            pending.append(waits)
         return waits
 
     def send(self, stream: int, what: str, nbytes: int, issued: tuple[int, int]) -> None:
@@ -133,7 +134,7 @@ class DeviceStreams:
         if queued and queued[-1][0] == kernels:
             queued[-1] = kernels, self.record(DEFAULT_STREAM)
             return
-        passed: Clock = {}
+        passed: Clock = ()
         while queued and queued[0][0] <= kernels - MAX_QUEUED_LAUNCHES:
             passed = queued.popleft()[1]
         queued.append((kernels, self.record(DEFAULT_STREAM)))
@@ -142,28 +143,21 @@ class DeviceStreams:
 
     def host_waits(self, event: Clock, moment: Moment, schedules: Sequence[Schedule] = RUNS_AHEAD) -> None:
         """Event.synchronize: what the event stands behind is complete, and the host knows it."""
-        self.log.append((Did.HOST_WAITED, tuple(event.values()), Schedule.QUEUED in schedules))
+        self.log.append((Did.HOST_WAITED, tuple(filter(None, event)), Schedule.QUEUED in schedules))
         self.moments.append(moment)
         self.suppose(event, moment, schedules)
 
     def suppose(self, event: Clock, moment: Moment, schedules: Sequence[Schedule]) -> None:
         """In these schedules the host then knows that what the event stands behind is complete, wait or not."""
         for schedule in schedules:
-            known = self._known[schedule]
-            for stream, at in event.items():
-                if at > known.get(stream, 0):
-                    known[stream] = at
-            done = known.get(DEFAULT_STREAM, 0)
-            for pending in self._pending[schedule].values():
-                while pending and pending[0].clock.get(DEFAULT_STREAM, 0) <= done:
-                    if schedule is Schedule.LAGS and not _passed(pending[0].clock, known):
+            known = self._known[schedule] = tuple(map(max, self._known[schedule], event))
+            done = known[DEFAULT_STREAM]
+            for by_schedule in self._pending.values():
+                pending = by_schedule[schedule]
+                while pending and pending[0].clock[DEFAULT_STREAM] <= done:
+                    if schedule is Schedule.LAGS and not all(map(le, pending[0].clock, known)):
                         break
                     pending.popleft().until[schedule] = moment
-
-
-def _passed(clock: Clock, known: Clock) -> bool:
-    """Whether all that a clock names is known to be complete."""
-    return all(at <= known.get(stream, 0) for stream, at in clock.items())
 
 
 __all__ = [

@@ -13,9 +13,9 @@ from typing import NewType
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_plan.planner.memory.lead import History, history_of
+from gpu_plan.planner.memory.lead import History
 from gpu_plan.planner.memory.lines import BLOCK, Peaks
-from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, Schedule, Waits
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Did, Moment, Schedule, Waits
 from gpu_plan.planner.trace.events import CATEGORIES, CATEGORY_INDEX, Category, IntArray, Kind, Mark, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 
@@ -90,6 +90,8 @@ class _Placed:
     """Of each event: twice the storage's number, one more where it is allocated. Traced storages count down from -1."""
     waits: dict[int, Waits] = field(default_factory=dict)
     """Of events that free a block on which a stream was recorded."""
+    waiting: "Waiting | None" = None
+    """The same of all of them at once."""
 
     def store(self, category: Category, sizes: Sequence[int], labels: Iterable[str], modules: Iterable[str]) -> range:
         """Storages of one category; their numbers."""
@@ -100,6 +102,37 @@ class _Placed:
         self.module.extend(modules)
         self.what.extend(range(2 * first + 1, 2 * len(self.fixed), 2))
         return range(first, len(self.fixed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Frees that wait, and for each schedule in which the host runs ahead their moments."""
+
+    events: IntArray
+    """By the number of the strategy's own event."""
+    freed: IntArray
+    """Which of the frees that the streams have queued each is."""
+    until: IntArray
+    """[schedules, frees, 2]: moments; of a block that is not back before the allocator itself waits for the device the
+    number is -1."""
+    moments: IntArray
+    """[moments, 2]: those of the streams."""
+
+    @staticmethod
+    def of(waits: "Mapping[int, Waits]", streams: DeviceStreams | None) -> "Waiting":
+        """One by one, those of the streams' log found again."""
+        until = [[one.until.get(schedule, _NEVER) for one in waits.values()] for schedule in RUNS_AHEAD]
+        log = () if streams is None else streams.log
+        order = {id(freed): number for number, freed in enumerate(entry[3] for entry in log if entry[0] is Did.FREED)}
+        return Waiting(
+            events=np.asarray(list(waits), dtype=np.int64),
+            freed=np.asarray([order.get(id(one), -1) for one in waits.values()], dtype=np.int64),
+            until=np.asarray(until, dtype=np.int64).reshape(len(RUNS_AHEAD), -1, 2),
+            moments=np.asarray([] if streams is None else streams.moments, dtype=np.int64).reshape(-1, 2),
+        )
+
+
+_NEVER: Moment = (0, -1)
 
 
 class StreamBuilder:
@@ -247,9 +280,18 @@ class StreamBuilder:
         placed.at.append(at)
         placed.what.append(2 * handle)
 
+    @property
+    def num_placed(self) -> int:
+        """Events of the strategy that were placed so far."""
+        return len(self._placed.at)
+
     def moment(self, at: Point) -> Moment:
         """A point, behind what was placed there so far."""
         return at, len(self._placed.at)
+
+    def wait_each(self, waiting: Waiting) -> None:
+        """What `waits` says in `free`, of all frees at once."""
+        self._placed.waiting = waiting
 
     def transient(self, at: Point, nbytes: int, category: Category, label: str, *, cuda_stream: int = 0) -> None:
         """A storage that lives for one call; `cuda_stream` as in `alloc`."""
@@ -439,7 +481,8 @@ def _assemble(
     segment = (sorted_at + _SEGMENT // 2) // _SEGMENT
     backward_key = 2 * marks(trace)[Mark.BACKWARD]
     in_backward = among(segment, pass_segments) & (sorted_at - segment * _SEGMENT >= backward_key)
-    lead = _Order(at, order, len(placed.at)) if placed.waits else None
+    waiting = placed.waiting or (Waiting.of(placed.waits, streams) if placed.waits else None)
+    lead = None if waiting is None else _Order(at, order, len(placed.at))
     return RankStream(
         trace=trace,
         num_passes=num_passes,
@@ -447,8 +490,8 @@ def _assemble(
         event_tensor=tensors[order],
         event_segment=segment,
         event_in_backward=in_backward,
-        event_return=None if lead is None else _returns(placed, lead),
-        history=None if lead is None or streams is None else _history(placed, lead, streams),
+        event_return=None if waiting is None or lead is None else _returns(waiting, lead),
+        history=None if waiting is None or lead is None or streams is None else _history(waiting, lead, streams),
         step_segments=tuple(steps),
         fixed=np.concatenate([np.tile(trace.bytes_fixed, num_passes), _column(placed.fixed)]),
         per_sample=np.concatenate([np.tile(trace.bytes_per_sample, num_passes), _sparse(placed.per_sample, own)]),
@@ -472,14 +515,13 @@ class _Order:
         number = np.repeat(np.arange(len(self._points)), np.diff(starts, append=self.count))
         self._number = number * (self.count + 1) + order
 
-    def of_placed(self, numbers: Iterable[int]) -> IntArray:
+    def of_placed(self, numbers: IntArray) -> IntArray:
         """Places of events by the numbers under which they were placed."""
-        found: IntArray = self._place[self._own + np.asarray(list(numbers), dtype=np.int64)]
+        found: IntArray = self._place[self._own + numbers]
         return found
 
-    def behind(self, moments: Sequence[Moment]) -> IntArray:
-        """First event behind each moment."""
-        known = np.asarray(moments, dtype=np.int64).reshape(-1, 2)
+    def behind(self, known: IntArray) -> IntArray:
+        """First event behind each moment [moments, 2]."""
         group = np.searchsorted(self._points, known[:, 0])
         # A moment stands before the event that was placed next; one where nothing is, before the next point.
         there = np.append(self._points, -1)[group] == known[:, 0]
@@ -487,21 +529,23 @@ class _Order:
         return np.searchsorted(self._number, first)
 
 
-def _returns(placed: _Placed, order: _Order) -> IntArray:
+def _returns(waiting: Waiting, order: _Order) -> IntArray:
     """Position of the first event behind each return, for every event in its place; by itself where none waits."""
     returns = np.tile(np.arange(order.count), (len(RUNS_AHEAD), 1))
-    waiting = order.of_placed(placed.waits)
+    frees = order.of_placed(waiting.events)
     for schedule in RUNS_AHEAD:
-        until = [waits.until.get(schedule) for waits in placed.waits.values()]
-        known = order.behind([moment for moment in until if moment is not None])
-        returns[schedule, waiting[[moment is None for moment in until]]] = order.count
-        returns[schedule, waiting[[moment is not None for moment in until]]] = known
+        until = waiting.until[schedule]
+        never = until[:, 1] < 0
+        returns[schedule, frees[never]] = order.count
+        returns[schedule, frees[~never]] = order.behind(until[~never])
     return returns
 
 
-def _history(placed: _Placed, order: _Order, streams: DeviceStreams) -> History:
-    places = dict(zip(map(id, placed.waits.values()), order.of_placed(placed.waits).tolist(), strict=True))
-    return history_of(streams.log, places, order.behind(streams.moments), order.count)
+def _history(waiting: Waiting, order: _Order, streams: DeviceStreams) -> History:
+    freed = np.full(sum(entry[0] is Did.FREED for entry in streams.log), -1)
+    known = waiting.freed >= 0
+    freed[waiting.freed[known]] = order.of_placed(waiting.events[known])
+    return History(log=streams.log, freed=freed, moments=np.append(order.behind(waiting.moments), order.count))
 
 
 def among(segments: IntArray, wanted: Sequence[int]) -> NDArray[np.bool_]:

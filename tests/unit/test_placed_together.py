@@ -1,6 +1,7 @@
 """What a strategy places: in the order of its points, one by one or many at once, and repeated for a rank alike."""
 
 from dataclasses import fields, replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from gpu_plan.planner.memory.stream import Point, RankStream, StreamBuilder, poi
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.traits import Offload
-from gpu_plan.planner.strategy.zero.stage3.told import scripts
-from gpu_plan.planner.trace.events import Category, Kind
+from gpu_plan.planner.strategy.zero.stage3.hooks.script import Script, scripts
+from gpu_plan.planner.strategy.zero.stage3.hooks.walk import _Walk
+from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.workload.training import Stack
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace
@@ -94,7 +96,7 @@ def test_a_block_serves_again_before_the_first_event_behind_its_moment(
     for freed, back in chosen:
         handle = builder.alloc(point(*freed), 512, Category.TEMPORARY, LABEL)
         moment = builder.moment(point(*back))
-        waits = Waits({})
+        waits = Waits(())
         waits.until[Schedule.AHEAD] = moment
         waiting.append((int(handle), *moment))
         builder.free(point(*freed), handle, waits)
@@ -133,10 +135,19 @@ def test_a_rank_that_repeats_what_another_was_told_is_as_one_that_asks(world: in
     assert len(scripts(shared)) == (2 if world == 1 else 1), "one rank gathers only what lies on the host"
 
 
-def test_every_call_is_told_once() -> None:
-    trace = replace(TRACE)
-    Zero3().rank(replace(context(), trace=trace))
+def test_one_walk_serves_ranks_that_offload_otherwise() -> None:
+    """Every act of it is carried out by each of them; the hooks are walked along once."""
+    trace, walks = replace(TRACE), []
+    real = _Walk.script
+
+    def counted(walk: _Walk) -> Script:
+        walks.append(walk)
+        return real(walk)
+
+    with patch.object(_Walk, "script", counted):
+        for offload in (Offload.NONE, Offload.OPTIMIZER, Offload.ALL):
+            Zero3().rank(replace(context(offload=offload), trace=trace))
     (script,) = scripts(trace).values()
-    modules = int(np.isin(trace.kind, (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER)).sum())
-    assert len(script.calls) > 2 * modules
+    assert len(walks) == 1
+    assert sum(map(len, script.sections)) == len(script.acts) > 0
     assert sum(script.gathers.values()) > 0

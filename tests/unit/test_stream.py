@@ -95,7 +95,7 @@ def test_micro_steps_beyond_two_are_like_the_second() -> None:
 
 def test_a_block_that_nothing_waits_for_never_comes_back_by_itself() -> None:
     builder = StreamBuilder(TRACE, 1)
-    builder.free(builder.at_load(), builder.alloc(builder.at_load(), 512, Category.TEMPORARY, "x"), Waits({}))
+    builder.free(builder.at_load(), builder.alloc(builder.at_load(), 512, Category.TEMPORARY, "x"), Waits(()))
     stream = builder.build()
     freed = int(np.flatnonzero(stream.event_sign < 0)[0])
     returns = stream.returns(Schedule.AHEAD)

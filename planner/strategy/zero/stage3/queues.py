@@ -35,6 +35,11 @@ MAX_OPEN_FETCHES = 2
 """max_ongoing_fetch_events."""
 
 
+def pools(*, overlaps: bool) -> tuple[int, int]:
+    """Streams from whose pools gathered parameters come, and what a reduction makes."""
+    return (_GATHER, _REDUCE) if overlaps else (DEFAULT_STREAM, DEFAULT_STREAM)
+
+
 class Queues:
     """What is queued on each stream; `overlaps` is overlap_comm."""
 
@@ -44,10 +49,7 @@ class Queues:
         self._reductions: deque[Clock] = deque()
         self._fetches: deque[tuple[Clock, Clock]] = deque()
         """Of each event what it stands behind, and what is over by then where the network is the slower."""
-        self.gather_pool = _GATHER if overlaps else DEFAULT_STREAM
-        """Stream from whose pool gathered parameters come."""
-        self.reduce_pool = _REDUCE if overlaps else DEFAULT_STREAM
-        """Stream from whose pool what a reduction makes comes."""
+        self.gather_pool, self.reduce_pool = pools(overlaps=overlaps)
 
     def launched(self, kernels: int, moment: Moment) -> None:
         """The computation's kernels that were launched so far."""
@@ -75,11 +77,13 @@ class Queues:
         """The computation waits for what was gathered; each parameter that has landed leaves an event."""
         if not self._overlaps:
             return
-        before = self.streams.record(DEFAULT_STREAM) if landed else {}
+        before = self.streams.record(DEFAULT_STREAM) if landed else ()
         self.streams.wait(DEFAULT_STREAM, _GATHER)
         for _ in range(landed):
             event = self.streams.record(_GATHER)
-            self._fetches.append((event, {**before, **event, DEFAULT_STREAM: before[DEFAULT_STREAM]}))
+            others = (own or earlier for own, earlier in zip(event, before, strict=True))
+            next(others)
+            self._fetches.append((event, (before[DEFAULT_STREAM], *others)))
 
     def free_gathered(self) -> Waits | None:
         """A parameter is freed that the computation may still use."""

@@ -1,0 +1,80 @@
+"""What a rank of ZeRO-3 does at its modules' hooks, one act after the other, as values.
+
+What is gathered, prefetched, released and reduced, and what of it waits for the device, follows from the trace, the
+sizes and the limits. Where the optimizer's state or the partitions lie changes none of it: ranks that differ in that
+alone carry out one script.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, Schedule
+from gpu_plan.planner.memory.stream import Point
+from gpu_plan.planner.strategy.zero.stage3.gather import COALESCED, GATHERED, PERSISTENT, Gather
+from gpu_plan.planner.trace.events import IntArray, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
+
+LABELS = (GATHERED, COALESCED, PERSISTENT)
+"""Of what is taken, by number."""
+AT_ONCE = -1
+"""No wait: what is freed can be taken again at once."""
+
+
+Act = tuple[Point, int, int, int]
+"""When, what, a number and one more, as what it is says; plain, for a rank has thousands."""
+TAKE = 0
+"""Allocates elements, under the label of the second number: the next ticket."""
+FETCH = 1
+"""This rank's partition of so many elements on the device: the next ticket."""
+GIVE = 2
+"""Frees a ticket, waiting as the second number says."""
+GRADIENT = 3
+"""Frees the traced gradient of a parameter, waiting as the second number says."""
+REDUCE = 4
+"""A bucket begins to be reduced, copied into so many elements first; 0 where it is reduced in place."""
+PARTITION = 5
+"""This rank's part of a parameter's gradient is kept."""
+REDUCED = 6
+"""The bucket is done with."""
+
+
+@dataclass
+class Script:
+    """Every act of a run of two iterations."""
+
+    acts: list[Act] = field(default_factory=list)
+    sections: list[range] = field(default_factory=list)
+    """Acts of each pass, of what precedes a step and of what follows it, in the order in which they come."""
+    waits: list[dict[Schedule, Moment]] = field(default_factory=list)
+    """Of frees that wait, by their number: the moment from which on the block serves again, which counts acts."""
+    streams: DeviceStreams = field(default_factory=DeviceStreams)
+    """What was queued on the device's streams; its moments count acts."""
+    gathers: Counter[Gather] = field(default_factory=Counter)
+    """Since the last forward began."""
+    reduced: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """The same of reduce-scatters, by their elements and gradients."""
+
+    @cached_property
+    def until(self) -> IntArray:
+        """The same as [schedules, frees, 2]: a point and a number of acts, -1 for what never comes."""
+        table = [[one.get(schedule, (0, -1)) for one in self.waits] for schedule in RUNS_AHEAD]
+        return np.asarray(table, dtype=np.int64).reshape(len(RUNS_AHEAD), -1, 2)
+
+    @cached_property
+    def moments(self) -> IntArray:
+        """Those of the streams [moments, 2]."""
+        return np.asarray(self.streams.moments, dtype=np.int64).reshape(-1, 2)
+
+    def close(self) -> None:
+        """Ends a section."""
+        start = self.sections[-1].stop if self.sections else 0
+        self.sections.append(range(start, len(self.acts)))
+
+
+@of_trace
+def scripts(trace: StepTrace) -> dict[object, Script]:
+    """Those of a trace, by all else that they depend on; whoever makes one adds it."""
+    return {}

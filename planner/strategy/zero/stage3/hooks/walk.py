@@ -1,0 +1,291 @@
+"""ZeRO-3's hooks along a step: what the coordinator gathers and releases, which buckets are reduced, and who waits.
+
+Mirrors deepspeed/runtime/zero/stage3.py: DeepSpeedZeroOptimizer_Stage3 (__add_grad_to_ipg_bucket,
+__reduce_and_partition_ipg_grads) and parameter_offload.py: setup_zero_stage3_hooks.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_plan.planner.memory.schedule import Waits
+from gpu_plan.planner.memory.stream import Pass, Point, StreamBuilder, marks
+from gpu_plan.planner.strategy.base import RankContext, nbytes
+from gpu_plan.planner.strategy.zero.common import ZeroConfig
+from gpu_plan.planner.strategy.zero.stage3.gather import GATHERED, Coordinator, Limits
+from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
+    AT_ONCE,
+    FETCH,
+    GIVE,
+    GRADIENT,
+    LABELS,
+    PARTITION,
+    REDUCE,
+    REDUCED,
+    TAKE,
+    Script,
+    scripts,
+)
+from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_parameters
+from gpu_plan.planner.strategy.zero.stage3.partition import Partitions, holders
+from gpu_plan.planner.strategy.zero.stage3.queues import Queues
+from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
+from gpu_plan.planner.strategy.zero.stage3.traffic import gathering, reducing
+from gpu_plan.planner.strategy.zero.stage3.views import (
+    lookup_modules,
+    module_events,
+    packed_in_graph,
+    recorded_exits,
+    viewed_parameters,
+)
+from gpu_plan.planner.trace.events import Kind, Mark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """What a walk goes by."""
+
+    context: RankContext
+    config: ZeroConfig
+    parts: Partitions
+    dtype: str
+    builder: StreamBuilder
+    """Says where passes lie; nothing is placed in it."""
+    weights_on_host: bool
+    pool: SwapPool | None = None
+
+
+def script_of(walked: Walked) -> Script:
+    """The acts of a rank: those that another rank of the trace has made already, where nothing tells them apart.
+
+    What passes through swap buffers is walked anew: the buffers' own state says whether it goes on.
+    """
+    if walked.pool is not None:
+        return _Walk(walked).script()
+    known = scripts(walked.context.trace)
+    key = _key(walked)
+    if key not in known:
+        known[key] = _Walk(walked).script()
+    return known[key]
+
+
+def _limits(walked: Walked) -> Limits:
+    config = walked.config
+    return Limits(
+        prefetch=config.prefetch,
+        max_live=config.max_live,
+        max_reuse=config.max_reuse,
+        world_size=walked.context.world_size,
+    )
+
+
+def _key(walked: Walked) -> object:
+    context, parts, config = walked.context, walked.parts, walked.config
+    return (
+        parts.numel,
+        parts.share,
+        parts.persistent,
+        parts.trainable,
+        _limits(walked),
+        (config.reduce_bucket, config.overlap, walked.dtype),
+        len(walked.builder.passes),
+        context.stack.traits.is_trainer,
+        context.world_size == 1 and walked.weights_on_host,
+    )
+
+
+class _Acts:
+    """The coordinator's storage: acts, and what of them waits."""
+
+    def __init__(self, script: Script, queues: Queues, dtype: str, ranks: int) -> None:
+        self._acts, self._waits, self._queues = script.acts, script.waits, queues
+        self._dtype, self._ranks = dtype, ranks
+        self._tickets = 0
+        self._gathered: set[int] = set()
+        """Tickets of what the computing stream is recorded on when it is freed: parameters of the gathering stream."""
+
+    def take(self, at: Point, elements: int, label: str) -> int:
+        ticket = self._tickets
+        self._tickets += 1
+        if label == GATHERED:
+            self._gathered.add(ticket)
+        self._acts.append((at, TAKE, elements, LABELS.index(label)))
+        return ticket
+
+    def fetch(self, at: Point, elements: int) -> int:
+        ticket = self._tickets
+        self._tickets += 1
+        self._acts.append((at, FETCH, elements, 0))
+        return ticket
+
+    def give(self, at: Point, ticket: int) -> None:
+        waits = self._queues.free_gathered() if ticket in self._gathered else None
+        self._acts.append((at, GIVE, ticket, self.waiting(waits)))
+
+    def gather(self, at: Point, elements: int, parameters: int) -> None:
+        del at
+        self._queues.gather(nbytes(elements, self._dtype), gathering(parameters, self._ranks))
+
+    def limit(self, at: Point) -> None:
+        self._queues.limit((at, len(self._acts)))
+
+    def use(self, at: Point, landed: int) -> None:
+        del at
+        self._queues.use(landed)
+
+    def waiting(self, waits: Waits | None) -> int:
+        """The number of a wait, which is told until when later on."""
+        if waits is None:
+            return AT_ONCE
+        self._waits.append(waits.until)
+        return len(self._waits) - 1
+
+
+class _Walk:
+    """One rank's way through its passes and steps."""
+
+    def __init__(self, walked: Walked) -> None:
+        trace = walked.context.trace
+        self._walked, self._trace, self._builder, self._parts = walked, trace, walked.builder, walked.parts
+        self._script = Script()
+        self._queues = Queues(overlaps=walked.config.overlap)
+        self._acts = _Acts(self._script, self._queues, walked.dtype, walked.context.world_size)
+        self._coordinator: Coordinator[Point] = Coordinator(
+            numel=walked.parts.numel,
+            owned=holders(trace),
+            persistent=walked.parts.persistent,
+            limits=_limits(walked),
+            storage=self._acts,
+            on_host=walked.weights_on_host,
+            pool=walked.pool,
+            viewed=viewed_parameters(trace),
+            in_graph=packed_in_graph(trace),
+        )
+        self._is_trainer = walked.context.stack.traits.is_trainer
+        self._lookups = lookup_modules(trace)
+        self._leaves = leaf_parameters(trace)
+        self._delayed = frozenset(index for indices in self._leaves.values() for index in indices)
+        self._recorded = recorded_exits(trace)
+        self._last_entered = int(np.flatnonzero(trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
+        self._bucket: list[int] = []
+        self._bucket_elements = 0
+        self._reduced: Counter[tuple[int, int]] = Counter()
+        self._kernels = np.cumsum(trace.kind == Kind.OPERATOR)
+        """Kernels launched up to each event of a pass."""
+
+    def script(self) -> Script:
+        """All of it."""
+        script, coordinator = self._script, self._coordinator
+        nowhere = self._builder.at_mark(self._builder.passes[0], Mark.FORWARD)
+        for in_pass in self._builder.passes:
+            self._run(in_pass)
+            script.close()
+            if in_pass.last and self._parts.trainable:
+                coordinator.begin_step(nowhere)
+                script.close()
+                coordinator.end_step(nowhere)
+                script.close()
+        script.streams = self._queues.streams
+        script.gathers, script.reduced = coordinator.gathers.copy(), self._reduced
+        return script
+
+    def _run(self, in_pass: Pass) -> None:
+        trace, builder, coordinator = self._trace, self._builder, self._coordinator
+        start = builder.at_mark(in_pass, Mark.FORWARD)
+        self._queues.begin(self._moment(start))
+        coordinator.begin(start)
+        self._reduced.clear()
+        root_entered, bound = False, self._lets_go()
+        places = module_events(trace)
+        kinds, subjects = trace.kind[places].tolist(), trace.subject[places].tolist()
+        before = builder.passes.index(in_pass) * int(self._kernels[-1]) if len(self._kernels) else 0
+        launches = (before + self._kernels[places]).tolist()
+        backward, acts, launched = int(Kind.BACKWARD_ENTER), self._script.acts, self._queues.launched
+        for position, kind, subject, kernels in zip(places.tolist(), kinds, subjects, launches, strict=True):
+            if position > bound:
+                coordinator.drop_graphs(builder.at_mark(in_pass, Mark.OUTPUTS_BOUND), but=1)
+                bound = trace.num_events
+            at = builder.after(in_pass, position)
+            if kind == backward and not root_entered:
+                # Backward of the outputs enters the root first, of which traces, as of nothing to be gathered, say no
+                # more.
+                coordinator.fetch(at, 0, backward=True)
+                root_entered = True
+            launched(kernels, (at, len(acts)))
+            self._hook(at, position, kind, subject)
+        end = builder.at_mark(in_pass, Mark.BACKWARD_END)
+        self._reduce(end)
+        self._queues.end_backward(self._moment(end))
+        coordinator.finish_backward(end)
+        if self._is_trainer:
+            coordinator.drop_graphs(end, but=0)
+
+    def _hook(self, at: Point, position: int, kind: int, subject: int) -> None:
+        """What runs at one event of a module or a gradient.
+
+        The hook that releases after backward hangs on a module's inputs: it never runs where none has a gradient, as
+        token ids have none, and in what runs backward last.
+        """
+        coordinator = self._coordinator
+        if kind == Kind.GRADIENT:
+            if position != self._builder.gradient_event(subject):
+                return  # A loss that caches gradients runs several backward passes: the last one completes it.
+            coordinator.forget_view(at, subject)
+            if subject not in self._delayed:
+                self._arrive(at, subject)
+        elif kind == Kind.ENTER:
+            coordinator.fetch(at, subject, backward=False)
+        elif kind == Kind.EXIT:
+            recomputed = position > marks(self._trace)[Mark.BACKWARD]
+            recorded = position in self._recorded
+            coordinator.release(at, subject, backward=False, recorded=recorded, recomputed=recomputed)
+        elif kind == Kind.BACKWARD_ENTER:
+            coordinator.fetch(at, subject, backward=True)
+        elif subject in self._leaves:
+            for parameter in self._leaves[subject]:
+                self._arrive(at, parameter)
+            coordinator.release(at, subject, backward=True)
+        elif position < self._last_entered and subject not in self._lookups:
+            coordinator.release(at, subject, backward=True)
+
+    def _moment(self, at: Point) -> tuple[int, int]:
+        return at, len(self._script.acts)
+
+    def _lets_go(self) -> int:
+        """Event after which the pass before is forgotten; the Trainer forgets it when backward has ended."""
+        return self._trace.num_events if self._is_trainer else marks(self._trace)[Mark.OUTPUTS_BOUND]
+
+    def _arrive(self, at: Point, parameter: int) -> None:
+        if not self._trace.parameters[parameter].trainable:
+            return
+        numel, largest = self._parts.numel[parameter], self._walked.config.reduce_bucket
+        if self._bucket and self._bucket_elements + numel > largest:
+            self._reduce(at)
+        if numel <= largest:
+            self._free_gradient(at, parameter, self._queues.copy_gradient())
+        else:
+            self._queues.hold_gradient()
+        self._bucket.append(parameter)
+        self._bucket_elements += numel
+
+    def _free_gradient(self, at: Point, parameter: int, waits: Waits | None) -> None:
+        self._script.acts.append((at, GRADIENT, parameter, self._acts.waiting(waits)))
+
+    def _reduce(self, at: Point) -> None:
+        """Partitions are interleaved into a new buffer, unless one evenly divided gradient is reduced in place."""
+        if not self._bucket:
+            return
+        acts, bucket = self._script.acts, self._bucket
+        world = self._walked.context.world_size
+        elements = sum(self._parts.share[index] for index in bucket) * world
+        self._queues.reduce(self._moment(at), nbytes(elements, self._walked.dtype), reducing(len(bucket), world))
+        self._reduced[elements, len(bucket)] += 1
+        copied = elements if len(bucket) > 1 or elements != self._bucket_elements else 0
+        acts.append((at, REDUCE, copied, 0))
+        for parameter in bucket:
+            acts.append((at, PARTITION, parameter, 0))
+            if self._parts.numel[parameter] > self._walked.config.reduce_bucket:
+                self._free_gradient(at, parameter, self._queues.free_reduced())
+        acts.append((at, REDUCED, 0, 0))
+        self._bucket, self._bucket_elements = [], 0
