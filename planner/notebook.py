@@ -1,7 +1,5 @@
 """How documents show themselves in notebooks: drawn by whoever is installed to, and known by its entry point."""
 
-from importlib.metadata import entry_points
-
 GROUP = "gpu_plan.notebook"
 """Entry points whose modules have functions that draw documents."""
 
@@ -11,6 +9,8 @@ def shown(renderer: str, value: object) -> str | None:
 
     The notebook then shows plain words. A document itself imports nothing that draws, and knows nobody who does.
     """
+    from importlib.metadata import entry_points
+
     for drawer in entry_points(group=GROUP):
         try:
             drawn: str = getattr(drawer.load(), renderer)(value)

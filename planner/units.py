@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable
 
 from gpu_plan.planner.errors import InputError
 
@@ -36,6 +37,13 @@ def ceil_div(numerator: int, denominator: int) -> int:
 def round_up(value: int, multiple: int) -> int:
     """Smallest multiple of `multiple` not below `value`."""
     return ceil_div(value, multiple) * multiple
+
+
+def median(values: Iterable[float]) -> float:
+    """statistics.median, whose module takes longer to import than all that is asked of it."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def parse_bytes(text: str) -> int:

@@ -4,7 +4,7 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from gpu_plan.planner.errors import InputError
@@ -20,7 +20,7 @@ _FACT_KEYS = ("value", "source", "kind", "note")
 @functools.cache
 def catalog_document() -> dict[str, Any]:
     """gpus.toml as it stands."""
-    with resources.files("gpu_plan.planner.hardware").joinpath("gpus.toml").open("rb") as file:
+    with Path(__file__).with_name("gpus.toml").open("rb") as file:
         return tomllib.load(file)
 
 

@@ -4,7 +4,7 @@ import functools
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from gpu_plan.planner.hardware.catalog import catalog_document
@@ -72,7 +72,7 @@ def _usual_ram(gpu: str, gpus_per_node: int) -> UsualRam:
 
 @functools.cache
 def _document() -> dict[str, Any]:
-    with resources.files("gpu_plan.planner.hardware").joinpath("machines.toml").open("rb") as file:
+    with Path(__file__).with_name("machines.toml").open("rb") as file:
         return tomllib.load(file)
 
 

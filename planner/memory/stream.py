@@ -135,45 +135,14 @@ class Waiting:
 _NEVER: Moment = (0, -1)
 
 
-class StreamBuilder:
-    """Lays out a run of two iterations: load, then for each iteration its micro steps and the optimizer step.
+class Placer:
+    """What a strategy places in segments, wherever its passes lie."""
 
-    Of an accumulation's micro steps the first and one later one are laid out: the rest repeat the later one.
-    """
-
-    def __init__(self, trace: StepTrace, accumulation_steps: int) -> None:
-        self.trace = trace
+    def __init__(self) -> None:
         self._placed = _Placed()
         self._last_key: dict[int, int] = {}
-        self.passes: list[Pass] = []
         self.steps: list[int] = []
-        self._lay_out(accumulation_steps)
-        self._numbers = {in_pass.segment: number for number, in_pass in enumerate(self.passes)}
-        self._marks = marks(trace)
-        self._gradient_at = _gradient_positions(trace)
-        self._gradient_tensor = _gradient_tensors(trace)
-        self._num_tensors = trace.num_tensors
-        self._hand_over_inputs()
-
-    def _lay_out(self, accumulation_steps: int) -> None:
-        """Passes and optimizer steps, each a segment of the run."""
-        segment = 1
-        micro_steps = min(accumulation_steps, 2)
-        for iteration in range(2):
-            for micro_step in range(micro_steps):
-                self.passes.append(
-                    Pass(
-                        segment=segment,
-                        iteration=iteration,
-                        micro_step=micro_step,
-                        last=micro_step == micro_steps - 1,
-                    )
-                )
-                segment += 1
-            self.steps.append(segment)
-            segment += 1
-
-    # -- points ------------------------------------------------------------------------------------------
+        """Segments of the optimizer steps, by iteration."""
 
     def at_load(self) -> Point:
         """While the model is built and wrapped."""
@@ -186,28 +155,6 @@ class StreamBuilder:
     def _next(self, segment: int) -> Point:
         last = self._last_key[segment] = self._last_key.get(segment, 0) + 1
         return Point(segment * _SEGMENT + last)
-
-    def before(self, in_pass: Pass, event: int) -> Point:
-        """Just before a traced event."""
-        return Point(in_pass.segment * _SEGMENT + 2 * event)
-
-    def after(self, in_pass: Pass, event: int) -> Point:
-        """Just after a traced event."""
-        return Point(in_pass.segment * _SEGMENT + 2 * event + 2)
-
-    def at_mark(self, in_pass: Pass, mark: Mark) -> Point:
-        """At a point of the loop."""
-        return self.before(in_pass, self._marks[mark])
-
-    def at_end(self, in_pass: Pass) -> Point:
-        """When the micro step is over."""
-        return self.after(in_pass, self.trace.num_events)
-
-    def gradient_event(self, parameter: int) -> int | None:
-        """Event at which a parameter's gradient is complete, or None when it gets none."""
-        return self._gradient_at.get(parameter)
-
-    # -- allocations --------------------------------------------------------------------------------------
 
     def alloc(
         self, at: Point, nbytes: int, category: Category, label: str, module: str = "", *, cuda_stream: int = 0
@@ -264,14 +211,6 @@ class StreamBuilder:
         start = segment * _SEGMENT + last + 1
         return range(start, start + count)
 
-    def _alloc(
-        self, at: Point, fixed: int, per_sample: int, category: Category, label: str, module: str, cuda_stream: int = 0
-    ) -> Handle:
-        made = self.alloc(at, fixed, category, label, module, cuda_stream=cuda_stream)
-        if per_sample:
-            self._placed.per_sample[made] = per_sample
-        return made
-
     def free(self, at: Point, handle: Handle, waits: Waits | None = None) -> None:
         """The storage goes back to the allocator; `waits`: which cannot hand it out before the device is done."""
         placed = self._placed
@@ -279,6 +218,105 @@ class StreamBuilder:
             placed.waits[len(placed.at)] = waits
         placed.at.append(at)
         placed.what.append(2 * handle)
+
+    def transient(self, at: Point, nbytes: int, category: Category, label: str, *, cuda_stream: int = 0) -> None:
+        """A storage that lives for one call; `cuda_stream` as in `alloc`."""
+        self.free(at, self.alloc(at, nbytes, category, label, cuda_stream=cuda_stream))
+
+    def steps_begin(self) -> tuple[tuple[int, int], ...]:
+        """Where the next moment of each optimizer step lies: its segment, and the moments that it has so far."""
+        return tuple((segment, self._last_key.get(segment, 0)) for segment in self.steps)
+
+    @classmethod
+    def beginning(cls, steps: Iterable[tuple[int, int]]) -> "Placer":
+        """Nothing placed yet, behind what `steps_begin` says."""
+        made = Placer()
+        for segment, last in steps:
+            made.steps.append(segment)
+            made._last_key[segment] = last
+        return made
+
+    def splice(self, other: "Placer") -> None:
+        """Places all that `other` holds, which began where this one stands, and whose frees wait for nothing."""
+        placed, more = self._placed, other._placed
+        first = len(placed.fixed)
+        placed.category.extend(more.category)
+        placed.fixed.extend(more.fixed)
+        placed.label.extend(more.label)
+        placed.module.extend(more.module)
+        placed.at.extend(more.at)
+        placed.what.frombytes((_column(more.what) + 2 * first).tobytes())
+        placed.cuda_stream |= {first + tensor: stream for tensor, stream in more.cuda_stream.items()}
+        self._last_key |= other._last_key
+
+
+class StreamBuilder(Placer):
+    """Lays out a run of two iterations: load, then for each iteration its micro steps and the optimizer step.
+
+    Of an accumulation's micro steps the first and one later one are laid out: the rest repeat the later one.
+    """
+
+    def __init__(self, trace: StepTrace, accumulation_steps: int) -> None:
+        super().__init__()
+        self.trace = trace
+        self.passes: list[Pass] = []
+        self._lay_out(accumulation_steps)
+        self._numbers = {in_pass.segment: number for number, in_pass in enumerate(self.passes)}
+        self._marks = marks(trace)
+        self._gradient_at = _gradient_positions(trace)
+        self._gradient_tensor = _gradient_tensors(trace)
+        self._num_tensors = trace.num_tensors
+        self._hand_over_inputs()
+
+    def _lay_out(self, accumulation_steps: int) -> None:
+        """Passes and optimizer steps, each a segment of the run."""
+        segment = 1
+        micro_steps = min(accumulation_steps, 2)
+        for iteration in range(2):
+            for micro_step in range(micro_steps):
+                self.passes.append(
+                    Pass(
+                        segment=segment,
+                        iteration=iteration,
+                        micro_step=micro_step,
+                        last=micro_step == micro_steps - 1,
+                    )
+                )
+                segment += 1
+            self.steps.append(segment)
+            segment += 1
+
+    # -- points ------------------------------------------------------------------------------------------
+
+    def before(self, in_pass: Pass, event: int) -> Point:
+        """Just before a traced event."""
+        return Point(in_pass.segment * _SEGMENT + 2 * event)
+
+    def after(self, in_pass: Pass, event: int) -> Point:
+        """Just after a traced event."""
+        return Point(in_pass.segment * _SEGMENT + 2 * event + 2)
+
+    def at_mark(self, in_pass: Pass, mark: Mark) -> Point:
+        """At a point of the loop."""
+        return self.before(in_pass, self._marks[mark])
+
+    def at_end(self, in_pass: Pass) -> Point:
+        """When the micro step is over."""
+        return self.after(in_pass, self.trace.num_events)
+
+    def gradient_event(self, parameter: int) -> int | None:
+        """Event at which a parameter's gradient is complete, or None when it gets none."""
+        return self._gradient_at.get(parameter)
+
+    # -- allocations --------------------------------------------------------------------------------------
+
+    def _alloc(
+        self, at: Point, fixed: int, per_sample: int, category: Category, label: str, module: str, cuda_stream: int = 0
+    ) -> Handle:
+        made = self.alloc(at, fixed, category, label, module, cuda_stream=cuda_stream)
+        if per_sample:
+            self._placed.per_sample[made] = per_sample
+        return made
 
     @property
     def num_placed(self) -> int:
@@ -292,10 +330,6 @@ class StreamBuilder:
     def wait_each(self, waiting: Waiting) -> None:
         """What `waits` says in `free`, of all frees at once."""
         self._placed.waiting = waiting
-
-    def transient(self, at: Point, nbytes: int, category: Category, label: str, *, cuda_stream: int = 0) -> None:
-        """A storage that lives for one call; `cuda_stream` as in `alloc`."""
-        self.free(at, self.alloc(at, nbytes, category, label, cuda_stream=cuda_stream))
 
     def free_gradient(self, at: Point, in_pass: Pass, parameter: int, waits: Waits | None = None) -> None:
         """The traced storage of a parameter's gradient goes away; `waits` as in `free`."""
@@ -582,6 +616,7 @@ __all__ = [
     "Handle",
     "Pass",
     "Phase",
+    "Placer",
     "Point",
     "RankStream",
     "StreamBuilder",

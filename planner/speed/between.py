@@ -10,12 +10,12 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from gpu_plan.planner.speed.model import CollectiveKind
+from gpu_plan.planner.units import median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

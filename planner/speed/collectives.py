@@ -8,8 +8,7 @@ import functools
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
-from statistics import median
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from gpu_plan.planner.speed.calibration.rates import MEASURED_HERE, exchange_sec
 from gpu_plan.planner.speed.calibration.record import Calibration
 from gpu_plan.planner.speed.model import DISK_KINDS, HOST_KINDS, Collective, CollectiveKind
 from gpu_plan.planner.speed.rates import Rate, host_copy_share, worst_basis
-from gpu_plan.planner.units import ceil_div
+from gpu_plan.planner.units import ceil_div, median
 
 _XGMI_PEERS = 7
 """Fully connected: a device reaches each of seven peers over a link of its own."""
@@ -55,7 +54,7 @@ class _Curve:
 @functools.cache
 def collectives_data() -> dict[str, Any]:
     """collectives.toml as it stands."""
-    with resources.files("gpu_plan.planner.speed").joinpath("collectives.toml").open("rb") as file:
+    with Path(__file__).with_name("collectives.toml").open("rb") as file:
         return tomllib.load(file)
 
 

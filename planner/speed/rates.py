@@ -4,7 +4,7 @@ import functools
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -51,7 +51,7 @@ def worst_basis(bases: Iterable[str]) -> str:
 @functools.cache
 def efficiency_data() -> dict[str, Any]:
     """efficiency.toml as it stands."""
-    with resources.files("gpu_plan.planner.speed").joinpath("efficiency.toml").open("rb") as file:
+    with Path(__file__).with_name("efficiency.toml").open("rb") as file:
         return tomllib.load(file)
 
 

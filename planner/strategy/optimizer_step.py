@@ -6,8 +6,7 @@ from dataclasses import replace
 from gpu_plan.planner.memory.optimizer.steps import (
     LocalTensor,
     managed_bytes,
-    place_clipping,
-    place_update,
+    place_steps,
 )
 from gpu_plan.planner.memory.stream import StreamBuilder
 from gpu_plan.planner.speed.model import OptimizerWork
@@ -19,10 +18,9 @@ from gpu_plan.planner.workload.optimizers.traits import Traffic, passes
 
 def place_optimizer(builder: StreamBuilder, context: RankContext, tensors: Sequence[LocalTensor]) -> None:
     """Clipping, state and step of every iteration."""
-    for iteration in range(len(builder.steps)):
-        if context.clipping:
-            place_clipping(builder, iteration, tensors)
-        place_update(builder, iteration, context.optimizer, tensors, full_embeddings=full_embeddings(context))
+    place_steps(
+        builder, context.optimizer, tensors, clipping=context.clipping, full_embeddings=full_embeddings(context)
+    )
 
 
 def full_embeddings(context: RankContext) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream import Placer
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.units import ceil_div
 from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor
@@ -12,7 +12,7 @@ _NORM_CHUNK = 65_536
 _SCALAR = 4
 
 
-def place_clipping(builder: StreamBuilder, iteration: int, tensors: Sequence[LocalTensor]) -> None:
+def place_clipping(builder: Placer, iteration: int, tensors: Sequence[LocalTensor]) -> None:
     """Scratch of clip_grad_norm_: one norm per tensor, their stack, and the partial sums of the foreach kernel; of each
     group of parameters by itself.
 
@@ -22,7 +22,7 @@ def place_clipping(builder: StreamBuilder, iteration: int, tensors: Sequence[Loc
         _place(builder, iteration, [tensor for tensor in tensors if tensor.numel and tensor.group == group])
 
 
-def _place(builder: StreamBuilder, iteration: int, live: Sequence[LocalTensor]) -> None:
+def _place(builder: Placer, iteration: int, live: Sequence[LocalTensor]) -> None:
     if not live:
         return
     chunks = max(ceil_div(tensor.numel, _NORM_CHUNK) for tensor in live)

@@ -6,14 +6,14 @@ optimizer's step takes beyond its state is that.
 
 from collections.abc import Sequence
 
-from gpu_plan.planner.memory.stream import Handle, StreamBuilder
+from gpu_plan.planner.memory.stream import Handle, Placer
 from gpu_plan.planner.trace.events import Category
 
 
 class Scratch:
     """The temporaries of one optimizer step; sizes in bytes."""
 
-    def __init__(self, builder: StreamBuilder, iteration: int, label: str) -> None:
+    def __init__(self, builder: Placer, iteration: int, label: str) -> None:
         self._builder = builder
         self._iteration = iteration
         self._label = label

@@ -5,11 +5,12 @@ name, and held against real runs in the tests.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 
 from gpu_plan.planner.memory.optimizer.clipping import place_clipping
 from gpu_plan.planner.memory.optimizer.scratch import Scratch
-from gpu_plan.planner.memory.stream import Handle, StreamBuilder
+from gpu_plan.planner.memory.stream import Handle, Placer
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor, Role
 from gpu_plan.planner.workload.optimizers.registry import Optimizer
@@ -32,7 +33,7 @@ def managed_bytes(optimizer: Optimizer, tensors: Sequence[LocalTensor], *, full_
 
 
 def place_state(
-    builder: StreamBuilder,
+    builder: Placer,
     optimizer: Optimizer,
     tensors: Sequence[LocalTensor],
     *,
@@ -52,7 +53,7 @@ def place_state(
     return builder.alloc_in_step(0, labelled, Category.OPTIMIZER_STATE)
 
 
-def place_step(builder: StreamBuilder, iteration: int, optimizer: Optimizer, tensors: Sequence[LocalTensor]) -> None:
+def place_step(builder: Placer, iteration: int, optimizer: Optimizer, tensors: Sequence[LocalTensor]) -> None:
     """Temporaries of one step, in the order in which the real one makes and drops them."""
     scratch = Scratch(builder, iteration, f"{optimizer} step")
     optimizer.traits.step(scratch, [tensor for tensor in tensors if tensor.numel])
@@ -60,7 +61,7 @@ def place_step(builder: StreamBuilder, iteration: int, optimizer: Optimizer, ten
 
 
 def place_update(
-    builder: StreamBuilder,
+    builder: Placer,
     iteration: int,
     optimizer: Optimizer,
     tensors: Sequence[LocalTensor],
@@ -75,6 +76,36 @@ def place_update(
         place_step(builder, iteration, optimizer, group)
 
 
+def place_steps(
+    builder: Placer,
+    optimizer: Optimizer,
+    tensors: Sequence[LocalTensor],
+    *,
+    clipping: bool,
+    full_embeddings: bool = False,
+) -> None:
+    """Clipping, state and step of every iteration: what steps the same tensors places the same, and is worked out
+    once."""
+    builder.splice(_steps(optimizer, tuple(tensors), clipping, full_embeddings, builder.steps_begin()))
+
+
+@lru_cache(maxsize=64)
+def _steps(
+    optimizer: Optimizer,
+    tensors: tuple[LocalTensor, ...],
+    clipping: bool,
+    full_embeddings: bool,
+    begin: tuple[tuple[int, int], ...],
+) -> Placer:
+    """To be spliced in."""
+    made = Placer.beginning(begin)
+    for iteration in range(len(begin)):
+        if clipping:
+            place_clipping(made, iteration, tensors)
+        place_update(made, iteration, optimizer, tensors, full_embeddings=full_embeddings)
+    return made
+
+
 __all__ = [
     "LocalTensor",
     "Role",
@@ -82,6 +113,7 @@ __all__ = [
     "place_clipping",
     "place_state",
     "place_step",
+    "place_steps",
     "place_update",
     "state_bytes",
 ]

@@ -8,7 +8,6 @@ import os
 import re
 import site
 import sys
-import sysconfig
 from collections.abc import Callable, Container, Iterable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -182,6 +181,8 @@ def _checked(factory: Any, shown: str) -> Callable[[], Any]:
 
 @cache
 def _installed_roots() -> tuple[str, ...]:
+    import sysconfig
+
     kinds = ("stdlib", "platstdlib", "purelib", "platlib")
     roots = {path for kind in kinds if (path := sysconfig.get_path(kind))}
     roots |= {*site.getsitepackages(), site.getusersitepackages()}

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -39,6 +38,8 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 def _driver() -> tuple[str, float | None]:
     """Driver and power limit of the first device, as nvidia-smi prints them."""
+    import subprocess  # seldom asked for
+
     command = ("nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader,nounits")
     try:
         done = subprocess.run(

@@ -7,11 +7,8 @@ is sent.
 """
 
 from gpu_plan.planner.dtypes import is_floating
-from gpu_plan.planner.memory.optimizer.steps import (
-    LocalTensor,
-    place_clipping,
-    place_update,
-)
+from gpu_plan.planner.memory.optimizer.steps import LocalTensor
+from gpu_plan.planner.memory.optimizer.steps import place_steps as optimizer_steps
 from gpu_plan.planner.strategy.base import (
     RankContext,
     RankPlan,
@@ -121,11 +118,9 @@ def place_shards(layout: Layout) -> None:
 
 def place_steps(layout: Layout, local: list[LocalTensor]) -> None:
     """The optimizer's part, which leaves the device alone when it runs on the host."""
-    builder, context = layout.builder, layout.context
-    for iteration in range(0 if layout.on_host else len(builder.steps)):
-        if context.clipping:
-            place_clipping(builder, iteration, local)
-        place_update(builder, iteration, context.optimizer, local)
+    context = layout.context
+    if not layout.on_host:
+        optimizer_steps(layout.builder, context.optimizer, local, clipping=context.clipping)
 
 
 def _host_bytes(layout: Layout, local: list[LocalTensor]) -> int:

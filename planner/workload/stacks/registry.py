@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 Loop = Literal["accelerate", "trainer", "own"]
@@ -145,7 +145,7 @@ class StackTraits:
 @functools.cache
 def traits_of(name: str) -> StackTraits:
     """Traits of a stack; KeyError for one that has no file."""
-    file = resources.files("gpu_plan.planner.workload.stacks") / "facts" / f"{name}.toml"
+    file = Path(__file__).parent / "facts" / f"{name}.toml"
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
