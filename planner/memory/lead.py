@@ -6,7 +6,7 @@ ahead of it; one that is certainly faster never is not. `History` is what was qu
 says when the host finds each waiting block done.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -63,7 +63,10 @@ class History:
 
         `limited`: whether the host waits where it is not known whether its code holds it.
         """
-        done, after, reached = _Play(pace, limited).of(self.log)
+        return self._returns(_that_count(self.log), pace, events, limited=limited)
+
+    def _returns(self, log: Sequence[Entry], pace: Pace, events: int, *, limited: bool) -> IntArray:
+        done, after, reached = _Play(pace, limited).of(log)
         found = np.maximum(np.searchsorted(reached, done, side="left"), after)
         places = self.moments[found] + self.ahead
         placed = self.freed >= 0
@@ -77,9 +80,9 @@ class History:
 
         `queued`: the most by its code alone.
         """
-        events = len(queued)
-        late = [self.returns(pace, events, limited=False) for pace in paces.most]
-        soon = [self.returns(pace, events, limited=True) for pace in paces.least]
+        events, log = len(queued), _that_count(self.log)
+        late = [self._returns(log, pace, events, limited=False) for pace in paces.most]
+        soon = [self._returns(log, pace, events, limited=True) for pace in paces.least]
         most = np.minimum(np.maximum.reduce(late), queued)
         least = np.minimum(np.minimum.reduce(soon), most)
         return [least, most, *(np.clip(other, least, most) for other in others)]
@@ -91,65 +94,74 @@ class _Play:
     def __init__(self, pace: Pace, limited: bool) -> None:
         self._pace, self._limited = pace, limited
         self._host = 0.0
-        self._streams: dict[int, float] = {DEFAULT_STREAM: 0.0}
+        self._streams: defaultdict[int, float] = defaultdict(float)
         """When what is queued on each stream so far is done."""
         self._works: dict[int, float] = {}
         self._issue = np.concatenate([[0.0], np.cumsum(pace.host)]).tolist()
         self._run = np.concatenate([[0.0], np.cumsum(pace.device)]).tolist()
         self._kernels = 0
-        self._queue: deque[tuple[int, float]] = deque()
+        self._queue: deque[tuple[int, float]] = deque([(0, 0.0)])
 
     def of(self, log: Sequence[Entry]) -> tuple[FloatArray, IntArray, FloatArray]:
         """When each block that waits is done, the moment behind its free; when the host reaches each moment."""
         done: list[float] = []
         after: list[int] = []
         reached: list[float] = []
+        streams, works = self._streams, self._works
+        launched, recorded, waited, freed = Did.LAUNCHED, Did.RECORDED, Did.WAITED, Did.FREED
+        sent = Did.SENT
         for entry in log:
             did = entry[0]
-            if did is Did.LAUNCHED:
+            if did is launched:
                 self._launch(entry[1])
                 reached.append(self._host)
-            elif did is Did.RECORDED:
-                self._works[entry[1]] = self._queued(entry[2])
-            elif did is Did.WAITED:
-                self._wait(*entry[1:])
-            elif did is Did.FREED:
-                done.append(self._queued(entry[2]))
-                self._works[entry[1]] = done[-1]
+            elif did is waited:
+                _, work, waiter, on = entry
+                works[work] = over = streams[on] if streams[on] > self._host else self._host
+                if over > streams[waiter]:
+                    streams[waiter] = over
+            elif did is freed:
+                _, work, stream, _ = entry
+                works[work] = over = max(streams[stream], self._host)
+                done.append(over)
                 after.append(len(reached))
-            elif did is Did.SENT:
+            elif did is recorded:
+                works[entry[1]] = max(streams[entry[2]], self._host)
+            elif did is sent:
                 self._send(*entry[1:])
             else:
                 self._host_waits(*entry[1:])
                 reached.append(self._host)
         return np.asarray(done), np.asarray(after, dtype=np.int64), np.asarray(reached)
 
-    def _queued(self, stream: int) -> float:
-        """When a work that does nothing is done, were it queued now."""
-        return max(self._streams.get(stream, 0.0), self._host)
-
     def _launch(self, kernels: int) -> None:
         """Kernels up to this number are issued, and run behind all that their stream waits for."""
-        before, self._kernels = self._kernels, max(kernels, self._kernels)
-        self._host += _upto(self._issue, self._kernels) - _upto(self._issue, before)
-        run = _upto(self._run, self._kernels) - _upto(self._run, before)
-        if run:
-            self._streams[DEFAULT_STREAM] = max(self._streams[DEFAULT_STREAM] + run, self._host)
-        self._queue.append((self._kernels, self._streams[DEFAULT_STREAM]))
-        while self._queue[0][0] <= self._kernels - MAX_QUEUED_LAUNCHES:
-            self._host = max(self._host, self._queue.popleft()[1])
-
-    def _wait(self, work: int, waiter: int, on: int) -> None:
-        done = self._works[work] = self._queued(on)
-        self._streams[waiter] = max(self._streams.get(waiter, 0.0), done)
+        before, queue, streams = self._kernels, self._queue, self._streams
+        if kernels > before:
+            self._kernels = kernels
+            self._host += _upto(self._issue, kernels) - _upto(self._issue, before)
+            run = _upto(self._run, kernels) - _upto(self._run, before)
+            if run:
+                streams[DEFAULT_STREAM] = max(streams[DEFAULT_STREAM] + run, self._host)
+            queue.append((kernels, streams[DEFAULT_STREAM]))
+        else:  # what is queued behind the same kernels is done no sooner
+            queue[-1] = before, streams[DEFAULT_STREAM]
+        while queue[0][0] <= self._kernels - MAX_QUEUED_LAUNCHES:
+            self._host = max(self._host, queue.popleft()[1])
 
     def _send(self, stream: int, what: str, nbytes: int, issued: tuple[int, int]) -> None:
         self._host += self._pace.hook * issued[self._pace.many_hooks]
-        self._streams[stream] = self._queued(stream) + self._pace.sent(what, nbytes)
+        self._streams[stream] = max(self._streams[stream], self._host) + self._pace.sent(what, nbytes)
 
     def _host_waits(self, works: tuple[int, ...], always: bool) -> None:
         if always or self._limited:
             self._host = max(self._host, *(self._works[work] for work in works))
+
+
+def _that_count(log: Sequence[Entry]) -> list[Entry]:
+    """Without works that nobody waits for: each launch records one."""
+    waited = {work for entry in log if entry[0] is Did.HOST_WAITED for work in entry[1]}
+    return [entry for entry in log if entry[0] is not Did.RECORDED or entry[1] in waited]
 
 
 def _upto(cumulated: Sequence[float], kernels: int) -> float:

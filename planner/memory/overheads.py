@@ -88,7 +88,8 @@ def cached_blocks(expected: int, low: int, high: int, room: int, *, pressed: boo
     is `pressed` gives cached memory back and takes it again: the two are then what it settles at, and `expected`, which
     it would have kept on a larger device, is no more than that.
     """
-    least = max(low, 0)
+    # Where every schedule keeps more than there is room for, the allocator waits for the device in each.
+    least = max(low if pressed else min(low, max(room, expected)), 0)
     most = max(high, least) if pressed else min(high, max(room, expected))
     return Term(
         name="cached blocks",

@@ -78,6 +78,14 @@ def test_memory_given_back_in_every_iteration_comes_back_to_its_peak_or_misses_t
     assert least == 70 * MIB + SMALL - 40 * MIB
 
 
+def test_where_every_possible_schedule_keeps_more_than_there_is_room_for_the_room_is_kept() -> None:
+    """The allocator waits for the device in each; what ran first is no bound of those that the seconds leave."""
+    term = cached_blocks(6 * GIB, 8 * GIB, 9 * GIB, 7 * GIB, pressed=False)
+    assert (term.low, term.expected, term.high) == (7 * GIB, 7 * GIB, 7 * GIB)
+    term = cached_blocks(6 * GIB, 8 * GIB, 9 * GIB, 5 * GIB, pressed=False)
+    assert (term.low, term.expected, term.high) == (6 * GIB, 6 * GIB, 6 * GIB)
+
+
 def test_what_is_cached_never_grows_beyond_the_device() -> None:
     term = cached_blocks(2 * GIB, 2 * GIB, 9 * GIB, 5 * GIB, pressed=False)
     assert (term.low, term.expected, term.high) == (2 * GIB, 2 * GIB, 5 * GIB)
