@@ -1,8 +1,8 @@
 """What each drawn configuration must give, by a reader that shares nothing with `plan`.
 
-    .venv/bin/python -m benchmarks.corpus.configurations.expected FOLDER [held|third]
+    .venv/bin/python -m benchmarks.corpus.configurations.expected FOLDER [held|third|fourth]
 
-Writes expected.json, held.json of the second draw, or third.json of the third.
+Writes expected.json, held.json of the second draw, third.json of the third, fourth.json of the fourth.
 
 Each family is known by its repository and path, which `plan` never sees, and its keys are read by the few lines of
 `families`. What must be refused is listed in `REFUSED` with the reason. An expectation is
@@ -24,7 +24,16 @@ from benchmarks.corpus.configurations.families.reading import Read, content
 HERE = Path(__file__).parent
 
 REFUSED = {
+    "it names no micro batch, which verl itself refuses (utils/config.py: validate_config)": (
+        "*/verl/trainer/config/*",
+    ),
+    "a loop of its own, and its two files name different micro batches, which the Trainer refuses": ("LOMO/*",),
+    "a job of Azure's, AutoML's or a sweep's, no training configuration of its own": (
+        "azureml-examples/*", "distil-whisper/training/flax/*", "AgentTuning/AgentBench.old/*",
+        "optimum-habana/tests/configs/examples/*", "FOB/*", "atropos/*",
+    ),
     "several models": (
+        "RL/examples/configs/*", "torchforge/tests/*", "GRPO-Zero/*",
         "open-instruct/*dpo*", "torchtune/*dpo*", "*ms-swift/examples/ray/*", "*ebft*", "verl/*", "EasyR1/*",
         "prime-rl/*", "trlx/*config*.yml", "SkyThought/*ppo*", "*_KD_*", "*ppo_config.yaml",
         "LMFlow/configs/iterative*",
@@ -43,6 +52,10 @@ REFUSED = {
         "SkyThought/*sft_trainer.yaml",
         "DeepSpeedExamples/training/bing_bert/bert_*", "*/megatron/*",
         "safari/*", "Fast-LLM/*", "DistillKit/*", "h2o-llmstudio/*", "ColossalAI-Examples/*", "autotrain-advanced/*",
+        "GPT2/*.json", "pytorch-examples/configs/*", "Automodel/examples/*", "InternVideo/*", "OLMo/*",
+        "templates/archive/*", "lightning-hydra-template/*", "templateGPT/*", "DDPM-Pytorch/*",
+        "LLM-Finetuning-Toolkit/*", "ALBERT-Pytorch/*", "pipedream/*", "oumi/*", "LLM-Shearing/*", "s4/*",
+        "nanotron/*", "*/opendelta/*",
         "llm_distillation_playbook/*", "fms-hf-tuning/examples/*", "fms-hf-tuning/tests/*",
     ),
     "no language model": ("torchtitan/*/flux/*",),
@@ -91,12 +104,14 @@ the tool's own source says, and what takes their place. No file was taken out.""
 
 FAMILIES = {
     "axolotl": (
-        "axolotl/examples/*", "llm-finetuning/config/*", "RLHF-Reward-Modeling/*-pm/*",
+        "Online-RLHF/sft/*", "axolotl/examples/*", "llm-finetuning/config/*", "RLHF-Reward-Modeling/*-pm/*",
         "RLHF-Reward-Modeling/math-rm/*",
     ),
     "llamafactory_v1": ("LLaMA-Factory/examples/v1/*",),
     "swift": ("ms-swift/examples/yaml/*", "ms-swift/*/sft.yaml"),
     "deepspeed": (
+        "FinGPT/*config.json", "*/scripts/zero.json", "*zero_2_bf16.json", "gpt4all/*", "*zero_stage?_config.json",
+        "KnowLM/pretrain/configs/*", "optimum-habana/tests/configs/deepspeed*", "yarn/deepspeed/*",
         "*/deepspeed_configs/*", "*ds_z*.json", "*ds_*config*", "*deepspeed*.json", "*/zero*.json", "*ds_configs/*",
         "dolly/*", "DeepSpeedExamples/*", "*/ds_zero_*.json", "*/dsconfigs/*", "*ds-config.json", "*ds_falcon*",
         "*ds_flan*", "*stage?.json",
@@ -104,14 +119,17 @@ FAMILIES = {
     ),
     "fragment": ("*ms-swift/*fsdp*.json",),
     "accelerate": (
+        "R1-V/src/r1-v/configs/*", "MOSS/configs/sft.yaml", "Alpaca-CoT/*accelerate_*", "verifiers/configs/zero?.yaml",
         "*accelerate_config*", "accelerate/*", "*/fsdp_config*.yaml", "*/configs/accelerate/*", "*multigpu_config*",
         "*/ktransformers/accelerate/*", "LLaMA-Factory/examples/accelerate/*", "*/deepspeed_*config*.yaml",
         "*configs/deepspeed_config.yaml", "diffusers/*", "LMFlow/configs/*accelerate_*", "DeepSeek-Coder/*",
         "*/data/config/fsdp.yaml", "HuatuoGPT-o1/*", "notus/*/configs/accelerate/*", "*/grpo/deepspeed_zero?.yaml",
         "fms-hf-tuning/fixtures/*", "trl/*accelerate_configs/*", "ms-swift/*/accelerate/*", "*summarize_rlhf/configs/*",
     ),
-    "of_stages": ("LLaMA-Factory/*_dpo.yaml", "LLaMA-Factory/*_kto.yaml", "LLaMA-Factory/*_reward.yaml"),
-    "of_completions": ("open-r1/*/grpo/*", "deep-learning*/grpo-*"),
+    "of_stages": ("templates/templates/*kto_*",
+        "LLaMA-Factory/*_dpo.yaml", "LLaMA-Factory/*_kto.yaml", "LLaMA-Factory/*_reward.yaml",
+    ),
+    "of_completions": ("open-rs/recipes/grpo.yaml", "open-r1/*/grpo/*", "deep-learning*/grpo-*"),
     "of_pairs": (
         "notus/*/configs/dpo/*", "alignment-handbook/*/dpo/*", "alignment-handbook/*/orpo/*",
         "alignment-handbook/*config_dpo*", "deep-learning*/dpo-*",
@@ -124,7 +142,10 @@ FAMILIES = {
     "swift_other": ("ms-swift/*",),
     "unsloth": ("unsloth/studio/*",),
     "firefly": ("Firefly/train_args/*",),
-    "trl": ("notus/*/configs/sft/*", "alignment-handbook/*", "open-r1/*", "deep-learning*", "SimPO/*"),
+    "trl": (
+        "VLM-R1/*_sft_config.yaml", "notus/*/configs/sft/*", "alignment-handbook/*", "open-r1/*", "deep-learning*", "SimPO/*",
+    ),
+    "seq2seq": ("parler-tts/helpers/training_configs/*",),
     "trainer": ("starcoder/chat/config.yaml",),
 }  # fmt: skip
 """Patterns of NAME/PATH by the family; the first that fits counts."""
@@ -165,12 +186,13 @@ _DRAWS = {
     "first": ("drawn.json", "drawn", "expected.json"),
     "held": ("drawn.json", "held", "held.json"),
     "third": ("third_drawn.json", "drawn", "third.json"),
+    "fourth": ("fourth_drawn.json", "drawn", "fourth.json"),
 }
 """Of each draw where it is listed, under which name, and where its expectations go."""
 
 
 def main(words: list[str]) -> int:
-    """Writes expected.json, held.json or third.json; says which files are missing."""
+    """Writes the expectations of a draw; says which files are missing."""
     folder, draw = Path(words[0]), (words[1:] or ["first"])[0]
     source, name, out = _DRAWS[draw]
     drawn = json.loads((HERE / source).read_text())[name]
@@ -179,7 +201,7 @@ def main(words: list[str]) -> int:
         print(f"missing: {one['repository']}/{one['path']}")
     found = [{**one, **expectation(folder, one["repository"], one["path"])} for one in drawn if one not in missing]
     for one in found:  # written when preference jobs were planned already
-        if draw == "third" and one.get("corrected") == PREFERENCES:
+        if draw in ("third", "fourth") and one.get("corrected") == PREFERENCES:
             del one["corrected"]
     (HERE / out).write_text(json.dumps(found, indent=1) + "\n")
     print(f"{len(found)} expectations, {sum(one['ends'] == 'read' for one in found)} to be read")

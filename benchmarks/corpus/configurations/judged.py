@@ -1,6 +1,6 @@
 """`plan from-config` on each drawn configuration, against what was expected of it.
 
-    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held|third]
+    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held|third|fourth]
 
 Each file is read on eight H100s, or on as many as it says itself. It ends
 
@@ -107,7 +107,9 @@ def main(words: list[str]) -> int:
     folder, stage = Path(words[0]), words[2] if "--stage" in words else "after"
     rows, missing = [], []
     # The later draws' expectations are beside those of the first.
-    listed = HERE / next((f"{name}.json" for name in ("held", "third") if stage.startswith(name)), "expected.json")
+    listed = HERE / next(
+        (f"{name}.json" for name in ("held", "third", "fourth") if stage.startswith(name)), "expected.json"
+    )
     for expected in json.loads(listed.read_text()):
         path = folder / expected["repository"] / expected["path"]
         if not path.is_file():

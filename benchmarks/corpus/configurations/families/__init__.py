@@ -20,7 +20,7 @@ from benchmarks.corpus.configurations.families.reading import Content, Read
 from benchmarks.corpus.configurations.families.swift import swift
 from benchmarks.corpus.configurations.families.torchtitan import torchtitan
 from benchmarks.corpus.configurations.families.torchtune import torchtune
-from benchmarks.corpus.configurations.families.trainers import firefly, trainer, trl
+from benchmarks.corpus.configurations.families.trainers import firefly, seq2seq, trainer, trl
 from benchmarks.corpus.configurations.families.unsloth import unsloth
 
 READERS: Mapping[str, Callable[[Content, Path, str], Read]] = {
@@ -38,6 +38,7 @@ READERS: Mapping[str, Callable[[Content, Path, str], Read]] = {
     "swift_other": swift,
     "unsloth": unsloth,
     "firefly": firefly,
+    "seq2seq": seq2seq,
     "trl": trl,
     "trainer": trainer,
 }

@@ -33,6 +33,14 @@ def trainer(table: Content, root: Path, path: str) -> Read:
     return read
 
 
+def seq2seq(table: Content, root: Path, path: str) -> Read:
+    """Seq2SeqTrainingArguments of a script whose model is a folder and whose loop casts it as `dtype` says."""
+    read = trainer(table, root, path)
+    del read.options["precision"]
+    read.options["attention"] = table.get("attn_implementation")
+    return read
+
+
 def firefly(table: Content, root: Path, path: str) -> Read:
     """TrainingArguments beside Firefly's own (component/argument.py: train_mode is qlora by default)."""
     read = trainer(table, root, path)
