@@ -59,7 +59,7 @@ KINDS: Mapping[str, Kind] = {
             name="torchtitan", title="torchtitan configuration", signs=torchtitan.SIGNS, read=torchtitan.read, sure=True
         ),
         Kind(name="litgpt", title="litgpt configuration", signs=litgpt.SIGNS, read=litgpt.read, sure=True),
-        Kind(name="trainer", title="TrainingArguments", signs=keys(*trainer.SIGNS), read=trainer.read),
+        Kind(name="trainer", title="TrainingArguments", signs=trainer.signs, read=trainer.read),
     )
 }
 _PLAIN = "trainer"

@@ -71,6 +71,17 @@ TOOLS: tuple[Unread, ...] = (
     Unread(title="an AutoTrain configuration", signs=together("task", "params", "project_name")),
     # build/accelerate_launch.py: what it trains with stands beside how it is launched
     Unread(title="an fms-hf-tuning job", signs=keys("accelerate_launch_args")),
+    Unread(
+        # opendelta/auto_delta.py; ChatGLM-6B's ptuning/arguments.py; peft's prompt learning: what is trained is none of
+        # the model's own weights, and no plan has it.
+        title="a training of prefixes, prompts or deltas",
+        signs=given("delta_type", "pre_seq_len", "prefix_projection", "num_virtual_tokens", "prompt_tuning_init"),
+    ),
+    Unread(
+        # oumi/core/configs/training_config.py: its tables hold words of the Trainer's
+        title="an Oumi configuration",
+        signs=lambda content: ("training",) if "trainer_type" in table_of(content, "training") else (),
+    ),
     Unread(title="a mergekit configuration", signs=given("merge_method")),
 )  # fmt: skip
 

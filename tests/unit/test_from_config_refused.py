@@ -71,6 +71,25 @@ REFUSED = {
         "distillation (teacher_model), a job of several models",
     ),
     "processes of axolotl": ("base_model: x\nprocess_reward_model: true\n", "reward modelling (process_reward_model)"),
+    "a place for output alone": ("output_dir: o\nlearning_rate: 1e-4\n", "is not a configuration of a known kind"),
+    "tables for each part": (
+        "output_dir: o\nmodel: {name: resnet}\nnum_train_epochs: 1\n",
+        "is not a configuration of a known kind",
+    ),
+    "another's word for the rate": (
+        "output_dir: o\nlr: 1e-4\ngradient_checkpointing: true\n",
+        "is not a configuration of a known kind",
+    ),
+    "prefixes": (HEAD + "delta_type: prefix\n", "is a training of prefixes, prompts or deltas (by delta_type)"),
+    "oumi": ("training: {trainer_type: TRL_SFT}\nfsdp: {enable_fsdp: true}\n", "is an Oumi configuration"),
+    "degrees of an old torchtitan": (
+        "model: {name: llama3}\ntraining: {tensor_parallel_degree: 2}\nactivation_checkpoint: {mode: none}\n",
+        "training.tensor_parallel_degree above 1",
+    ),
+    "an evaluation of LLaMA-Factory": (
+        "model_name_or_path: x\nfinetuning_type: lora\ntemplate: y\ntask: mmlu_test\nn_shot: 5\n",
+        "nothing is trained",
+    ),
     "rates alone": (
         "model_name_or_path: x\nlearning_rate: 1e-4\nlr_scheduler_type: cosine\n",
         "is not a configuration of a known kind",

@@ -58,7 +58,7 @@ def read(reading: Reading) -> None:
 
 def read_deepspeed(reading: Reading, table: Table) -> None:
     """Notes what a DeepSpeed table says; `auto` leaves to the Trainer or Accelerate what it stands for."""
-    _zero(reading, table.table("zero_optimization"))
+    _zero(reading, _sharding(table))
     _precision(reading, table)
     _batch(reading, table)
     _optimizer(reading, table.table("optimizer"))
@@ -69,6 +69,14 @@ def read_deepspeed(reading: Reading, table: Table) -> None:
             continue
         if _enabled(value):
             reading.approximate(f"{table.name(name)} is not planned for")
+
+
+def _sharding(table: Table) -> Table | None:
+    """`zero_optimization`, which was a flag once: runtime/zero/config.py, read_zero_config_deprecated."""
+    value = table.raw("zero_optimization")
+    if isinstance(value, bool):
+        return Table({"stage": int(value)}, table.where, f"{table.name('zero_optimization')}.")
+    return table.table("zero_optimization")
 
 
 def _zero(reading: Reading, zero: Table | None) -> None:
@@ -211,10 +219,11 @@ def _optimizer(reading: Reading, table: Table | None) -> None:
         return
     kind = table.word("type") or _TYPE
     parameters = table.table("params")
-    torch_adam = parameters is not None and parameters.flag("torch_adam")
+    # Whatever stands there counts as true: runtime/engine.py, _configure_basic_optimizer.
+    torch_adam = parameters is not None and bool(parameters.raw("torch_adam"))
     momentum = None if parameters is None else parameters.rate("momentum")
     source = f"{table.name('type')}: {kind}"
-    chosen = by_deepspeed_type(kind.lower(), torch_adam=bool(torch_adam))
+    chosen = by_deepspeed_type(kind.lower(), torch_adam=torch_adam)
     if chosen is None:
         say_other_optimizer(reading, source)
     else:

@@ -27,6 +27,7 @@ _OF_DEGREES = (
     "enable_async_tensor_parallel", "expert_tensor_parallel_degree", "pipeline_parallel_schedule",
     "context_parallel_rotate_method", "disable_loss_parallel", "pipeline_parallel_microbatch_size",
 )  # fmt: skip
+_SHARDED = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 _TOKENS, _CONTEXT = "num_tokens_per_microbatch_per_dp_rank", "max_context_length"
 _NO_LANGUAGE = ("flux",)
 _OPTIMIZERS = {"fused": "adamw_torch_fused", "foreach": "adamw_torch", "for-loop": "adamw_hf"}
@@ -36,8 +37,7 @@ def read(reading: Reading) -> None:
     """Notes what `torchrun ... torchtitan.train --job.config_file` would do."""
     model, training = _inner(reading, "model"), _inner(reading, "training")
     _model(reading, model)
-    parallel = _inner(reading, "parallelism")
-    _spread(reading, parallel, training)
+    _spread(reading, training)
     say_stack(reading, Stack.TORCHTITAN, "torchtitan runs a loop of its own")
     _batch(reading, training)
     _precision(reading, model, training)
@@ -72,12 +72,20 @@ def _model(reading: Reading, model: Table) -> None:
         reading.notes.append(f"{what}: model.{key} {assets} is taken for {reading.model}")
 
 
-def _spread(reading: Reading, parallel: Table, training: Table) -> None:
-    for key, option in _DEGREES.items():
-        if (parallel.count(key) or 1) > 1:
-            raise NotBuiltError(f"parallelism.{key} above 1, {option}")
-    for key in _OF_DEGREES:
-        parallel.raw(key)  # of no use where each degree is 1
+def _degrees(reading: Reading) -> Table:
+    """Where the degrees stand: a table of their own, or until 0.0.2 `training` and `experimental`."""
+    places = [_inner(reading, name) for name in ("parallelism", "training", "experimental")]
+    for place in places:
+        for key, option in _DEGREES.items():
+            if (place.count(key) or 1) > 1:
+                raise NotBuiltError(f"{place.name(key)} above 1, {option}")
+        for key in _OF_DEGREES:
+            place.raw(key)  # of no use where each degree is 1
+    return next((place for place in places if any(place.has(key) for key in _SHARDED)), places[0])
+
+
+def _spread(reading: Reading, training: Table) -> None:
+    parallel = _degrees(reading)
     replicas = parallel.count("data_parallel_replicate_degree") or 1
     shards = parallel.raw("data_parallel_shard_degree")
     fixed = shards if isinstance(shards, int) and not isinstance(shards, bool) and shards > 0 else None
@@ -111,11 +119,13 @@ def _batch(reading: Reading, training: Table) -> None:
     micro, length = training.count(key), training.count("seq_len")
     reading.say("micro-batch", micro or 8, f"training.{key}: {micro}" if micro else f"{_WHOSE}'s default")
     reading.say("seq-len", length or 2048, f"training.seq_len: {length}" if length else f"{_WHOSE}'s default")
-    whole = training.raw("global_batch_size")
-    if not isinstance(whole, int) or isinstance(whole, bool) or whole < 1:
+    whole, steps = training.raw("global_batch_size"), training.count("gradient_accumulation_steps")
+    if steps is not None:  # of forks: torchtitan itself has none
+        reading.say("grad-accum", steps, f"training.gradient_accumulation_steps: {steps}")
+    elif not isinstance(whole, int) or isinstance(whole, bool) or whole < 1:
         reading.say("grad-accum", 1, f"{_WHOSE}: a global batch of one micro batch on each rank")
-        return
-    reading.say("global-batch", whole, f"training.global_batch_size: {whole}")
+    else:
+        reading.say("global-batch", whole, f"training.global_batch_size: {whole}")
 
 
 def _packed_batch(reading: Reading, training: Table) -> None:

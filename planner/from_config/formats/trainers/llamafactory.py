@@ -46,6 +46,8 @@ def read(reading: Reading) -> None:
     table = reading.table
     if not table.flag("do_train") and any(table.flag(key) for key in ("do_predict", "do_eval")):
         raise reading.contradiction("do_predict or do_eval without do_train: nothing is trained")
+    if table.has("task") and table.has("n_shot"):  # hparams/evaluation_args.py: llamafactory-cli eval
+        raise reading.contradiction("task and n_shot are an evaluation's: nothing is trained")
     say_stack(reading, Stack.LLAMA_FACTORY, "LLaMA-Factory runs transformers' Trainer")
     reading.model = table.word("model_name_or_path")
     length = table.count("cutoff_len")

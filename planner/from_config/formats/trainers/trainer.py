@@ -21,16 +21,44 @@ from gpu_plan.planner.from_config.formats.shared import (
     say_stack,
 )
 from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.signs import Content
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.workload.adapters import ADAPTERS
 from gpu_plan.planner.workload.stacks.registry import Stack
 
-SIGNS = (
-    "per_device_train_batch_size", "per_gpu_train_batch_size", "output_dir", "num_train_epochs", "optim",
-    "per_device_eval_batch_size", "gradient_checkpointing", "fsdp",
+_SURE = ("per_device_train_batch_size", "per_gpu_train_batch_size", "per_device_eval_batch_size")
+"""Names that others' files have only where they stand for the Trainer's."""
+_SHARED = ("output_dir", "num_train_epochs", "optim", "gradient_checkpointing")
+_BESIDE = (
+    "gradient_accumulation_steps", "logging_steps", "save_strategy", "save_steps", "report_to", "bf16", "fp16",
+    "model_name_or_path", "load_in_8bit", "load_in_4bit",
 )  # fmt: skip
-"""Rates and schedules alone say nothing of the job, and stand in everybody's files."""
+"""Names that other tools took over one by one: one of the first that has another beside it says something."""
+_SECTIONS = frozenset((
+    "model", "data", "dataset", "train", "training", "trainer", "optimizer", "scheduler", "loss", "task", "engine",
+))  # fmt: skip
+"""Tables of tools that have one for each part; TrainingArguments are flat."""
+
+_FOREIGN = frozenset(("lr", "batch_size", "micro_batch_size", "num_epochs", "epochs", "n_epochs", "max_epochs"))
+"""What others call the Trainer's rate, batch and passes: a file that has one of them is no TrainingArguments."""
+
+
+def signs(content: Content) -> tuple[str, ...]:
+    """The keys that say a file is of TrainingArguments."""
+    sure = tuple(name for name in _SURE if name in content)
+    if sure:
+        return sure
+    if _FOREIGN & content.keys() or any(isinstance(content.get(name), Mapping) for name in _SECTIONS):
+        return ()
+    if isinstance(content.get("fsdp"), str | list | bool):
+        return ("fsdp",)
+    shared = tuple(name for name in _SHARED if name in content)
+    beside = tuple(name for name in _BESIDE if name in content)
+    named = ("deepspeed",) if isinstance(content.get("deepspeed"), str) else ()
+    return shared if len(shared + beside + named) > 1 else ()
+
+
 _SPREAD = frozenset(("fsdp", "fsdp_config"))
 
 _TRL = (
@@ -56,7 +84,7 @@ def read(reading: Reading) -> None:
         return
     sft = reading.several or any(table.has(key) for key in _TRL)  # trl trainer/base_config.py is behind them all
     say_stack(reading, Stack.TRL if sft else Stack.TRAINER, "SFTConfig" if sft else _WHOSE)
-    reading.model = table.word("model_name_or_path")
+    reading.model = table.word("model_name_or_path") or _named(table)
     read_batch(reading, table)
     read_mixed(reading, table, "bf16" if sft else "no", "SFTConfig" if sft else _WHOSE)
     read_optimizer(reading, table, "optim", "adamw_torch_fused", _WHOSE)
@@ -72,6 +100,12 @@ def read(reading: Reading) -> None:
         if table.has(key):
             name = table.word(key)
             read_weights_dtype(reading, name, f"{key}: {name}")
+
+
+def _named(table: Table) -> str | None:
+    """A model under what scripts of their own call it, where that is an id or a folder and no run's name."""
+    words = (table.word(name) for name in ("model_name", "model_id", "base_model_name") if table.has(name))
+    return next((word for word in words if word is not None and "/" in word), None)
 
 
 def _storage(reading: Reading, table: Table) -> None:
