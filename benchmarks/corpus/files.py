@@ -81,6 +81,18 @@ def _ett(path: Path) -> None:
     path.write_text(head + "".join(rows))
 
 
+def _jsonl(row: dict[str, object]) -> Callable[[Path], None]:
+    """64 rows like this one, one a line."""
+
+    def make(path: Path) -> None:
+        path.write_text("".join(json.dumps(row) + "\n" for _ in range(64)))
+
+    return make
+
+
+_PASSAGE = {"docid": "1", "title": "words", "text": _WORDS * 4}
+
+
 def _csv(text: str, label: str) -> Callable[[Path], None]:
     def make(path: Path) -> None:
         rows = "".join(f"{_WORDS * 30},{number % 2}\n" for number in range(128))
@@ -101,6 +113,12 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "cora": _cora,
     "ett": _ett,
     "distill": _distill,
+    "phrases": _jsonl({"sentence": _WORDS, "label": "neutral"}),
+    "lines": _jsonl({"text": _WORDS * 4}),
+    "sums": _jsonl({"question": "1 + 2", "answer": "3", "num_terms": 2, "num_digits": 1}),
+    "passages": _jsonl(
+        {"query_id": "1", "query": _WORDS, "positive_passages": [_PASSAGE], "negative_passages": [_PASSAGE] * 8}
+    ),
     "text-label": _csv("text", "label"),
     "Text-Label": _csv("Text", "Label"),
 }

@@ -21,6 +21,8 @@ from benchmarks.corpus.scripts import (
     HELD,
     HELD_RESULTS,
     RESULTS,
+    SIXTH,
+    SIXTH_RESULTS,
     THIRD,
     THIRD_RESULTS,
 )
@@ -29,6 +31,7 @@ ARGUED = Path(__file__).parent / "argued_scripts.json"
 THIRD_ARGUED = Path(__file__).parent / "argued_third_scripts.json"
 FOURTH_ARGUED = Path(__file__).parent / "argued_fourth_scripts.json"
 FIFTH_ARGUED = Path(__file__).parent / "argued_fifth_scripts.json"
+SIXTH_ARGUED = Path(__file__).parent / "argued_sixth_scripts.json"
 HELD_ARGUED = Path(__file__).parent / "argued_held_scripts.json"
 _REFUSED_AS_EXPECTED: set[tuple[str, str]] = set()
 """Scripts of the second draw whose line says what their text told, by label: argued_held_scripts.json, `refused as

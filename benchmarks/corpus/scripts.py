@@ -7,7 +7,7 @@ FOLDER holds the checkouts (see `listing`); LABEL (`before`, `after`) names the 
 user would have installed beside this project's own versions lies under --packages. NAME is a part of names of
 `expected_scripts.json`; without one all are run, those too that cannot run on the installed versions: a refusal in one
 line is what they must give. --draw held runs the second draw, of `held`, --draw third that of `third`, and so on
-to --draw fifth.
+to --draw sixth.
 
 right    every value that the text tells is the captured one
 wrong    one is not
@@ -41,12 +41,15 @@ FOURTH = _HERE / "expected_fourth_scripts.json"
 FOURTH_RESULTS = RESULTS.with_name("corpus_fourth_scripts.json")
 FIFTH = _HERE / "expected_fifth_scripts.json"
 FIFTH_RESULTS = RESULTS.with_name("corpus_fifth_scripts.json")
+SIXTH = _HERE / "expected_sixth_scripts.json"
+SIXTH_RESULTS = RESULTS.with_name("corpus_sixth_scripts.json")
 _DRAWS = {
     "first": (EXPECTED, RESULTS),
     "held": (HELD, HELD_RESULTS),
     "third": (THIRD, THIRD_RESULTS),
     "fourth": (FOURTH, FOURTH_RESULTS),
     "fifth": (FIFTH, FIFTH_RESULTS),
+    "sixth": (SIXTH, SIXTH_RESULTS),
 }
 _GPUS = "1xA100-80GB"
 _SHOWN = 240
