@@ -21,8 +21,6 @@ from benchmarks.corpus.scripts import (
     HELD,
     HELD_RESULTS,
     RESULTS,
-    SIXTH,
-    SIXTH_RESULTS,
     THIRD,
     THIRD_RESULTS,
 )

@@ -64,7 +64,7 @@ def captured(document: dict[str, Any]) -> dict[str, Any]:
         "optimizer": workload["optimizer"],
         "precision": workload["precision"],
         "batch": workload["micro_batch"],
-        "length": workload.get("seq_len"),
+        "length": (workload.get("script") or {}).get("seq_len"),
         "accumulation": workload["grad_accum"],
     }
 

@@ -189,7 +189,8 @@ def with_captured_basis(workload: Workload, given: Given, facts: CapturedFacts) 
     """Notes which values came from the script."""
     basis: dict[str, Basis] = {}
     for name in _CAPTURED:
-        if getattr(given, name) is None and getattr(workload, name) is not None:
+        known = name != "seq_len" or facts.seq_len is not None
+        if known and getattr(given, name) is None and getattr(workload, name) is not None:
             basis[name] = "captured"
     own: dict[str, int | str | None] = {
         "wrapper": facts.wrapper or None,

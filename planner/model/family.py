@@ -97,8 +97,8 @@ def attends(model: Any) -> bool:
 def kind_of(model: Any) -> ModelKind:
     """Broad family of a model."""
     config = getattr(model, "config", None)
-    if config is None or not hasattr(config, "model_type"):
-        return "module"
+    if config is None or not hasattr(config, "model_type") or not hasattr(model, "can_generate"):
+        return "module"  # also one of a script's own around a model of transformers, whose config it keeps
     names = forward_names(model)
     if "pixel_values" in names:
         return "multimodal" if "input_ids" in names and "return_loss" not in names else "vision"

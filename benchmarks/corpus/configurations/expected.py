@@ -143,7 +143,8 @@ FAMILIES = {
     "unsloth": ("unsloth/studio/*",),
     "firefly": ("Firefly/train_args/*",),
     "trl": (
-        "VLM-R1/*_sft_config.yaml", "notus/*/configs/sft/*", "alignment-handbook/*", "open-r1/*", "deep-learning*", "SimPO/*",
+        "VLM-R1/*_sft_config.yaml",
+        "notus/*/configs/sft/*", "alignment-handbook/*", "open-r1/*", "deep-learning*", "SimPO/*",
     ),
     "seq2seq": ("parler-tts/helpers/training_configs/*",),
     "trainer": ("starcoder/chat/config.yaml",),

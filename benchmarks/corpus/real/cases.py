@@ -85,6 +85,11 @@ TINY: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
         "max_position_embeddings": 2048, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": True,
     }),
+    "t5-base": ("T5ForConditionalGeneration", {
+        "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "vocab_size": 512, "d_model": 64,
+        "d_kv": 32, "d_ff": 128, "num_layers": 2, "num_heads": 2, "pad_token_id": 0, "eos_token_id": 2,
+        "decoder_start_token_id": 0,
+    }),
     "HuggingFaceTB/SmolLM-360M": ("LlamaForCausalLM", {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 64,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,

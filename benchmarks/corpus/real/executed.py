@@ -34,6 +34,17 @@ _DATA = {
     "dpo": {"prompt": "the model", "chosen": " reads this line", "rejected": " follows another one"},
     "reward": {"chosen": "the model reads this line", "rejected": "the model follows another one"},
     "kto": {"prompt": "the model", "completion": " reads this line", "label": True},
+    "orpo": {"prompt": "the model", "chosen": " reads this line", "rejected": " follows another one"},
+    "grpo": {"prompt": "the model reads this line"},
+    "rloo": {"prompt": "the model reads this line"},
+    "ssd": {"prompt": "the model reads this line"},
+    "prm": {"prompt": "the model", "completions": ["reads this line", "and learns"], "labels": [True, False]},
+    "gkd": {
+        "messages": [
+            {"role": "user", "content": "the model reads this line"},
+            {"role": "assistant", "content": "and learns what comes after it"},
+        ]
+    },
 }
 """A row of the data set of each of TRL's scripts."""
 CASES = (
@@ -44,8 +55,28 @@ CASES = (
     "lucidrains/x-transformers:train_entropy_tokenizer.py",
     "rasbt/LLMs-from-scratch:appendix-A/01_main-chapter-code/DDP-script-torchrun.py",
     "karpathy/nanoGPT:train.py",
+    "installed:trl/scripts/grpo.py",
+    "installed:trl/scripts/rloo.py",
+    *(f"huggingface/trl:examples/scripts/{name}.py" for name in ("orpo", "ssd", "prm", "gkd")),
+    *(f"texttron/tevatron:src/tevatron/{name}/driver/train.py" for name in ("reranker", "retriever")),
+    "PhoebusSi/Alpaca-CoT:peft/examples/conditional_generation/peft_lora_seq2seq_accelerate_fsdp.py",
 )
+_ROLLED = ("--num_generations", "2", "--max_completion_length", "8")
+_TEVATRON = (
+    *("--model_name_or_path", "tiny", "--output_dir", "out", "--dataset_path", "pairs.jsonl", "--max_steps", "3"),
+    *("--per_device_train_batch_size", "2", "--train_group_size", "4", "--use_cpu", "--report_to", "none"),
+    *("--save_strategy", "no"),
+)
+_BESIDE = {
+    "grpo": (*_ROLLED, "--reward_funcs", "get_soft_overlong_punishment"),
+    "rloo": (*_ROLLED, "--reward_funcs", "get_soft_overlong_punishment"),
+    "ssd": ("--max_completion_length", "8"),
+    "gkd": ("--teacher_model_name_or_path", "tiny", "--max_new_tokens", "8"),
+}
+"""What some of TRL's scripts are given beside what all are."""
 _OWN = {
+    "texttron/tevatron:src/tevatron/reranker/driver/train.py": _TEVATRON,
+    "texttron/tevatron:src/tevatron/retriever/driver/train.py": (*_TEVATRON, "--attn_implementation", "sdpa"),
     "lucidrains/x-transformers:train_entropy_tokenizer.py": ("--seq_len=64", "--batch_size=2", "--cpu=True"),
     "karpathy/nanoGPT:train.py": (
         *("--device=cpu", "--backend=gloo", "--dtype=float32", "--compile=False", "--dataset=tokens", "--max_iters=3"),
@@ -54,27 +85,40 @@ _OWN = {
 }
 """Words of the scripts that take some."""
 _FILES = {
+    "texttron/tevatron:src/tevatron/reranker/driver/train.py": {"pairs.jsonl": "passages"},
+    "texttron/tevatron:src/tevatron/retriever/driver/train.py": {"pairs.jsonl": "passages"},
+    "PhoebusSi/Alpaca-CoT:peft/examples/conditional_generation/peft_lora_seq2seq_accelerate_fsdp.py": {
+        f"temp/data/FinancialPhraseBank-v1.0/financial_phrase_bank_{split}.jsonl": "phrases"
+        for split in ("train", "val")
+    },
     "lucidrains/x-transformers:train_entropy_tokenizer.py": {"data/enwik8.gz": "enwik8"},
     "karpathy/nanoGPT:train.py": {"data/tokens/train.bin": "tokens", "data/tokens/val.bin": "tokens"},
 }
 """Local files that they read: see benchmarks.corpus.files."""
 
 
+_MODELS = {"tiny": "Qwen/Qwen2.5-0.5B", "t5-base": "t5-base"}
+"""Tiny models by their folders; a script that names a hub's model finds a folder of its name first."""
+
+
 def lay(folder: Path) -> None:
-    """A tiny model with its tokenizer, and the data sets."""
+    """Tiny models with their tokenizer, and the data sets."""
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    kind, config = TINY["Qwen/Qwen2.5-0.5B"]
-    made = transformers.AutoConfig.for_model(**dict(config))
-    getattr(transformers, kind)(made).save_pretrained(folder / "tiny")
+    for home, name in _MODELS.items():
+        kind, config = TINY[name]
+        made = transformers.AutoConfig.for_model(**dict(config))
+        getattr(transformers, kind)(made).save_pretrained(folder / home)
     words = ["<unk>", "<s>", "</s>", *dict.fromkeys(_WORDS.split())]
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     whole = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="</s>"
     )
-    whole.save_pretrained(folder / "tiny")
+    whole.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+    for home in _MODELS:
+        whole.save_pretrained(folder / home)
     for name, row in _DATA.items():
         (folder / name).mkdir()
         rows = [{**row, "label": number % 2 == 0} if "label" in row else row for number in range(_ROWS)]
@@ -99,15 +143,15 @@ def executed(case: str, folder: Path, packages: Path | None) -> dict[str, Any]:
 def _placed(case: str, folder: Path, home: Path) -> tuple[Path, tuple[str, ...], list[Path]]:
     """The script, what it is given, and the roots from which it imports."""
     repository, _, path = case.partition(":")
+    lay(home)
     if "trl" in repository.split("/")[-1] or repository == "installed":
         import trl
 
-        lay(home)
         name, installed = Path(path).stem, Path(trl.__file__).parents[1] / path
         words = (
             *("--model_name_or_path", str(home / "tiny"), "--dataset_name", str(home / name), "--max_steps", "3"),
             *("--output_dir", "out", "--per_device_train_batch_size", "2", "--report_to", "none"),
-            *("--save_strategy", "no", "--use_cpu"),
+            *("--save_strategy", "no", "--use_cpu", *_BESIDE.get(name, ())),
         )
         return installed if repository == "installed" else folder / repository / path, words, []
     checkout = folder / repository

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from gpu_plan.executor.doctor.flow import Flow
 from gpu_plan.executor.doctor.flow import values as v
-from gpu_plan.executor.doctor.flow.events import MAIN_ONLY, MAIN_SOME, OTHERS_ONLY, Call, Context, Leave
+from gpu_plan.executor.doctor.flow.events import MAIN_ONLY, MAIN_SOME, OTHERS_ONLY, Call, Context, Leave, Test
 from gpu_plan.executor.doctor.intent import Intent
 from gpu_plan.executor.doctor.rules.common import is_collective, is_distributed, is_plain_backward, text, wraps_models
 from gpu_plan.executor.doctor.rules.rule import Hit, Rule
@@ -106,15 +106,21 @@ def _trainer_apart(flow: Flow, intent: Intent) -> Iterator[Hit]:
         yield Hit(line=call.line, what=what, severity="warning" if mild else "error")
 
 
+def _as_many(met: list[Call], local: Test, line: int) -> bool:
+    """Whether the ranks that skip the rest of a loop at `line` have made as many collectives under their own test."""
+    own = sum(call.line < line and any(test.node is local.node for test in call.context.tests) for call in met)
+    return own >= sum(call.line > line for call in met)
+
+
 def _leaves_alone(flow: Flow, intent: Intent) -> Iterator[Hit]:
     if not is_distributed(flow):
         return
-    meeting: dict[ast.stmt, int] = {}
+    meeting: dict[ast.stmt, list[Call]] = {}
     wrapped = wraps_models(flow)
     for call in flow.calls:
         if is_collective(call) or (wrapped and is_plain_backward(call)):
             for loop in call.context.loops:
-                meeting[loop.node] = max(meeting.get(loop.node, 0), call.line)
+                meeting.setdefault(loop.node, []).append(call)
     for event in flow.events:
         if not isinstance(event, Leave):
             continue
@@ -127,8 +133,8 @@ def _leaves_alone(flow: Flow, intent: Intent) -> Iterator[Hit]:
         local = next((test for test in tests if test.local), None)
         if local is None:
             continue
-        later = any(meeting.get(loop.node, 0) > event.node.lineno for loop in left)
-        if isinstance(event.node, ast.Continue) and not later:
+        met = [call for loop in left for call in meeting.get(loop.node, ())]
+        if isinstance(event.node, ast.Continue) and _as_many(met, local, event.node.lineno):
             continue
         if any(loop.node in meeting for loop in left):
             word = type(event.node).__name__.lower()

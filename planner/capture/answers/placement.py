@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gpu_plan.planner.capture.answers.devices.defaults import gpu_dtype
+from gpu_plan.planner.capture.answers.devices.defaults import gpu_dtype, host_dtype, type_name
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS, KnownValues
 
@@ -70,9 +70,8 @@ class Placement(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func in _MOVES:
             return self._move(func, args, kwargs)
-        if func is torch.Tensor.type and (dtype := gpu_dtype(args[1] if len(args) > 1 else kwargs.get("dtype"))):
-            self.placed = True
-            return self.to_meta(args[0], {}, (dtype,))
+        if func is torch.Tensor.type:
+            return self._typed(args[0], args[1] if len(args) > 1 else kwargs.get("dtype"))
         if self.by_default and kwargs.get("device") is None and func in _device_constructors() and not _loads():
             kwargs["device"] = META
         if func in _ARRAYS and self._array is not None and args[0].is_meta:
@@ -115,6 +114,17 @@ class Placement(TorchFunctionMode):
                 self.joined(moved)
         made: torch.Tensor = self._twins[tensor]
         return made
+
+    def _typed(self, tensor: torch.Tensor, kind: Any) -> Any:
+        """`tensor.type()` in the words of the planned device, and `tensor.type("torch.cuda.FloatTensor")`."""
+        if kind is None and tensor.is_meta:
+            return type_name(tensor.dtype, self.placed and not self._on_cpu)
+        dtype = gpu_dtype(kind)
+        if dtype is not None:
+            self.placed = True
+            return self.to_meta(tensor, {}, (dtype,))
+        dtype = host_dtype(kind) if tensor.is_meta else None
+        return torch.Tensor.type(tensor, kind if dtype is None else dtype)
 
     def _move(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensor = args[0]

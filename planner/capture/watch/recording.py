@@ -1,7 +1,8 @@
 """Watches the script's loop and records its first training step: forward, loss and backward, as the user wrote them."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
@@ -15,7 +16,7 @@ from gpu_plan.planner.capture.answers.placement import Placement, settle
 from gpu_plan.planner.capture.watch.evaluations import Evaluations
 from gpu_plan.planner.capture.watch.names import other_name
 from gpu_plan.planner.capture.watch.passages import Passages
-from gpu_plan.planner.capture.watch.wholes import frozen_whole
+from gpu_plan.planner.capture.watch.wholes import frozen_whole, running_whole
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.inputs.known import KnownValues
@@ -23,7 +24,7 @@ from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.modules import ModuleTracker
-from gpu_plan.planner.trace.recording.recorder import Held, Recorder
+from gpu_plan.planner.trace.recording.recorder import Held, Recorder, keep_gradients
 
 
 class StepRecorder:
@@ -173,7 +174,7 @@ class StepRecorder:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Of an outermost call: what it is given instead, all of it where the planned device is."""
-        root = inner_model(module)
+        root = running_whole(inner_model(module), sys._getframe(2))
         if any(parameter.device.type == "meta" for parameter in root.parameters()):
             settle(root, self._known)
             args, kwargs = tree_map_only(torch.Tensor, self._placement.twin, (args, kwargs))
@@ -200,7 +201,9 @@ class StepRecorder:
         return args, kwargs
 
     def _after_forward(self, module: nn.Module) -> None:
-        if self._recorder is not None and self.backward_passes == 0 and inner_model(module) is self.model:
+        if self._recorder is None or self.backward_passes:
+            return
+        if running_whole(inner_model(module), sys._getframe(2)) is self.model:
             self._recorder.mark(Mark.OUTPUTS_BOUND)
 
     def _abandon(self, trained: nn.Module) -> None:
@@ -348,6 +351,8 @@ class StepRecorder:
         if self.open:
             self._recorder.mark(Mark.BACKWARD_END)
         raw = self._recorder.finish()
+        if self.open or len(self.others) > 0:
+            keep_gradients(raw)
         for handle in self._gradients:
             handle.remove()
         self._recorder = None
@@ -401,7 +406,7 @@ def _named_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[
     def walk(name: str, value: Any) -> None:
         if isinstance(value, torch.Tensor):
             found.append((name, value))
-        elif isinstance(value, dict):
+        elif isinstance(value, Mapping):  # a tokenizer's BatchEncoding is one, and no dict
             for key, item in value.items():
                 walk(str(key) if not name else f"{name}.{key}", item)
         elif isinstance(value, (tuple, list)):
@@ -438,7 +443,7 @@ def _samples(rows: int, batch_size: int | None, listed: set[int]) -> int:
 
 def _listed(given: Any) -> set[int]:
     """Lengths of the lists of texts, of tensors or of lists in what a model is given."""
-    if isinstance(given, dict):
+    if isinstance(given, Mapping):
         return set().union(*map(_listed, given.values()))
     if not isinstance(given, list | tuple):
         return set()

@@ -1,8 +1,24 @@
-"""The frozen model that a part belongs to: `vae.encode` calls its encoder, and the decoder lies beside it."""
+"""The model that a part belongs to, where the script calls a part.
+
+`vae.encode` calls its encoder, and the decoder lies beside it; `model.forward(...)` passes `__call__` by, and what is
+called first is a part of it.
+"""
 
 import gc
+from types import FrameType
 
 from torch import nn
+
+
+def running_whole(part: nn.Module, frame: FrameType | None) -> nn.Module:
+    """The outermost module around `part` whose forward runs in `frame` or a caller of it, else `part`."""
+    whole = part
+    while frame is not None:
+        own = frame.f_locals.get("self") if frame.f_code.co_name == "forward" else None
+        if isinstance(own, nn.Module) and own is not whole and any(whole is module for module in own.modules()):
+            whole = own
+        frame = frame.f_back
+    return whole
 
 
 def frozen_whole(part: nn.Module) -> nn.Module:

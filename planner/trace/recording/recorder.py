@@ -338,6 +338,18 @@ class Recorder(TorchDispatchMode):
         return self.raw
 
 
+def keep_gradients(raw: RawTrace) -> None:
+    """Undoes what cleared finished gradients before the last of several optimizers had stepped: a plan's own step
+    clears those of all, and holds each until then."""
+    kept = [
+        index
+        for index, (kind, subject) in enumerate(zip(raw.kind, raw.subject, strict=True))
+        if kind != Kind.FREE or raw.tensors[subject].parameter < 0
+    ]
+    raw.kind[:] = [raw.kind[index] for index in kept]
+    raw.subject[:] = [raw.subject[index] for index in kept]
+
+
 def merge_in_place(raw: RawTrace, pairs: dict[int, tuple[int, int]]) -> None:
     """Undoes out-of-place operators that run in place on a device and are not only because a mode is active.
 

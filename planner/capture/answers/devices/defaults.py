@@ -48,6 +48,18 @@ def gpu_dtype(kind: Any) -> torch.dtype | None:
     return OLD_TYPES.get(name.removeprefix(_HOME)) if name.startswith(_HOME) else None
 
 
+def host_dtype(kind: Any) -> torch.dtype | None:
+    """The same of `torch.FloatTensor` and its like."""
+    name = kind if isinstance(kind, str) else f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}"
+    return OLD_TYPES.get(name.removeprefix("torch.")) if name.startswith("torch.") else None
+
+
+def type_name(dtype: torch.dtype, on_gpu: bool) -> str:
+    """What `tensor.type()` says of one."""
+    name = next((name for name, one in OLD_TYPES.items() if one is dtype), "FloatTensor")
+    return f"{_HOME if on_gpu else 'torch.'}{name}"
+
+
 @contextlib.contextmanager
 def defaults(is_planned: Callable[[Any], bool], on_gpu: Callable[[bool], None]) -> Iterator[None]:
     """Within, a script chooses where new tensors lie: `on_gpu` takes whether on the planned device."""
