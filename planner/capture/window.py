@@ -30,7 +30,13 @@ from gpu_plan.planner.capture.answers.host_values import (
 )
 from gpu_plan.planner.capture.answers.lengths import Lengths, longest_first
 from gpu_plan.planner.capture.answers.loaders import loaders
-from gpu_plan.planner.capture.answers.placement import Placement, is_planned, parameters_on_meta, ranks_as_devices
+from gpu_plan.planner.capture.answers.placement import (
+    Placement,
+    is_planned,
+    parameters_on_meta,
+    ranks_as_devices,
+    weights_placed,
+)
 from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions, scaled_in_sixteen_bits
 from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
@@ -165,6 +171,8 @@ class Window:
         configs = self._request.configs
         when_imported("transformers.configuration_utils", lambda _: stack.enter_context(weightless_models(configs)))
         when_imported("diffusers.models.modeling_utils", lambda home: stack.enter_context(weightless_diffusers(home)))
+        for home in ("lightning.fabric.utilities.init", "lightning_fabric.utilities.init"):
+            when_imported(home, lambda found: stack.enter_context(weights_placed(found)))
         stack.enter_context(loaders(self._request.micro_batch))
         stack.enter_context(longest_first(self._lengths))
         stack.enter_context(completions(self._generated, self._recorder.passages.roll_out))

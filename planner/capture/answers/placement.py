@@ -8,6 +8,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -273,6 +274,14 @@ def ranks_as_devices() -> Iterator[None]:
     finally:
         torch.Generator = _Generator.__base__
         nn.Module.to = original
+
+
+def weights_placed(home: Any) -> contextlib.AbstractContextManager[Any]:
+    """Fabric refuses an optimizer of meta's parameters, which are on a device for all that the script knows.
+
+    lightning/fabric/utilities/init.py: _has_meta_device_parameters_or_buffers.
+    """
+    return mock.patch.object(home, "_has_meta_device_parameters_or_buffers", return_value=False)
 
 
 @contextlib.contextmanager
