@@ -23,6 +23,7 @@ ALLOWED = {
     "planner/from_config/formats/trainers/ms_swift.py": {"bf16", "fp16"},  # accelerate's words
     "planner/from_config/formats/trainers/trainer.py": {
         "bf16",
+        "fp16",
         "adafactor",
         "lora",
         "qlora",
