@@ -13,7 +13,10 @@ _BEHIND = re.compile(r"(?P<name>[a-z][a-z0-9 -]*?)\s*[x*:]\s*(?P<count>[0-9]{1,6
 _BEFORE = re.compile(r"(?P<count>[0-9]{1,6})\s*(?:[*:,-]|\s)\s*(?P<name>[a-z][a-z0-9 -]*)", re.IGNORECASE)
 _MANY = re.compile(r"(?:[0-9]+\s*x\s*)*(?P<name>[a-z0-9 -]*[0-9])s", re.IGNORECASE)
 _SIZE = re.compile(r"(?:(?P<count>[0-9]{1,6})\s*x\s*)?(?P<size>[0-9]{1,3})\s*gi?b?(?:\s*vram)?", re.IGNORECASE)
-_APPLE = re.compile(r"(?:apple\s*)?(?:m[1-9](?:\s*(?:pro|max|ultra))?|mac(?:book)?|mps|metal)", re.IGNORECASE)
+_BETWEEN = re.compile(r"(?P<name>[a-z][a-z0-9 -]*?)\s*[x*]\s*(?P<count>[0-9]{1,6})-(?P<size>[0-9]+gb)", re.IGNORECASE)
+_APPLE = re.compile(
+    r"(?:[0-9]+\s*x\s*)?(?:apple\s*)?(?:m[1-9](?:\s*(?:pro|max|ultra))?|mac(?:book)?|mps|metal)", re.IGNORECASE
+)
 _ALL = ("all", "any", "available", "local", "gpu", "gpus", "cuda", "this", "mine")
 
 
@@ -47,6 +50,9 @@ def _turned(spec: str) -> str | None:
     behind = _BEHIND.fullmatch(spec)
     if behind is not None and match_gpu(behind["name"]) is not None:
         return f": the count goes first: {behind['count']}x{behind['name'].strip()}"
+    between = _BETWEEN.fullmatch(spec)
+    if between is not None and match_gpu(f"{between['name']}-{between['size']}") is not None:
+        return f": the count goes first: {between['count']}x{between['name'].strip()}-{between['size']}"
     before = _BEFORE.fullmatch(spec)
     if before is not None and match_gpu(before["name"]) is not None:
         return f": did you mean {before['count']}x{before['name'].strip()}?"

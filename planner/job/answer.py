@@ -26,9 +26,9 @@ from gpu_plan.planner.search.document import document
 from gpu_plan.planner.search.predicted import predicted_schedule, predicted_snapshot, predicted_timeline
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.task import AnyTask
-from gpu_plan.planner.search.training.conversions import widened
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.search.training.widths.conversions import widened
 from gpu_plan.planner.search.underway.known import known_so_far
 from gpu_plan.planner.search.underway.watch import Watcher
 from gpu_plan.planner.speed.goodput import goodput

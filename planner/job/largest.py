@@ -11,6 +11,7 @@ from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
+from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
@@ -56,7 +57,9 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
     UsageError for an option that nothing bounds, and for one that was given.
     """
     if what not in (*_STEPS, _MODEL):
-        raise UsageError(f"--max {what[:40]!r}: only {', '.join((*_STEPS, _MODEL))} have a bound that is searched")
+        known = (*_STEPS, _MODEL)
+        only = f"only {', '.join(known)} have a bound that is searched"
+        raise UsageError(f"--max {what[:40]!r}: {only}.{did_you_mean(what, known, limit=1)}")
     words = dict(request.words)
     if is_inference(words) or request.model.endswith(".py"):
         raise UsageError(f"--max {what} is about training a model by name: leave --task infer and scripts out")

@@ -82,6 +82,16 @@ class Parser(argparse.ArgumentParser):
             self._seen[action.dest] = option
         return super()._get_values(action, arg_strings)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        # As other options say it, with what was probably meant.
+        if action.choices is None or value in action.choices or not action.option_strings:
+            return super()._check_value(action, value)
+        from gpu_plan.planner.nearest import did_you_mean
+
+        known = [str(choice) for choice in action.choices]
+        hint = did_you_mean(str(value), known, limit=1)
+        raise UsageError(f"{action.option_strings[-1]} {value[:40]!r} is unknown: use {', '.join(known)}.{hint}")
+
 
 def settle_compilation(args: argparse.Namespace) -> None:
     """`--compile` as the setting that it is short for; a backend that is named overrules it.

@@ -26,22 +26,11 @@ def choice(kind: type[E], value: str | None, option: str, *, where: str = "", la
         if value.lower() in later:
             raise NotBuiltError(f"{option} {value.lower()}") from None
         names = known_names(kind)
-        meant = [name for name in _meant(value.lower()) if name in names]
-        hint = f" Did you mean {' or '.join(meant)}?" if meant else did_you_mean(value.lower(), names, limit=1)
+        hint = did_you_mean(value.lower(), names, limit=1)
         raise UsageError(f"{option} {value!r} is unknown{where}: use {', '.join(names)}.{hint}") from None
 
 
 _LARGEST = 2**31
-
-
-def _meant(word: str) -> tuple[str, ...]:
-    """Values that other programs, and people, call so; of one option those that it has."""
-    # Imported where they are needed, as above.
-    import tomllib
-    from importlib import resources
-
-    with resources.files("gpu_plan.planner.options").joinpath("meant.toml").open("rb") as file:
-        return tuple(tomllib.load(file).get(word, ()))
 
 
 def positive(value: str | None, option: str) -> int | None:

@@ -111,6 +111,16 @@ _MEANT = {
     "--num-train-epochs": "--epochs, with --dataset-tokens",
     "--num_train_epochs": "--epochs, with --dataset-tokens",
     "--vram": "--gpus, as in --gpus 24GB",
+    "--gpu-memory": "--gpus, as in --gpus 24GB",
+    "--gpu_memory": "--gpus, as in --gpus 24GB",
+    "--max-memory": "--gpus, as in --gpus 24GB",
+    "--memory": "--gpus, as in --gpus 24GB, or --host-ram",
+    "--nodes": "--gpus 2x8xH100, which is nodes x GPUs",
+    "--num-nodes": "--gpus 2x8xH100, which is nodes x GPUs",
+    "--num_nodes": "--gpus 2x8xH100, which is nodes x GPUs",
+    "--nnodes": "--gpus 2x8xH100, which is nodes x GPUs",
+    "--dataset-size": "--dataset-tokens, which counts tokens",
+    "--dataset_size": "--dataset-tokens, which counts tokens",
     "--quantization": "--task infer --quantize, or --peft qlora",
     "--cost": "--tokens, which counts hours and dollars",
     "--train": "--task train, which is the default",
@@ -118,6 +128,8 @@ _MEANT = {
     "-v": "-V for the version, or --explain",
 }
 """What other programs call an option of ours."""
+_SIGNS = ("x", "*", "\N{MULTIPLICATION SIGN}")
+"""What stands between a count and a GPU."""
 _NEITHER = ("--lr", "--learning-rate", "--learning_rate", "--weight-decay", "--weight_decay", "--warmup", "--seed")
 """Options of training scripts that no plan depends on."""
 
@@ -154,9 +166,11 @@ def unknown_options(parser: argparse.ArgumentParser, words: list[str]) -> UsageE
     if first.partition("=")[0] in _NEITHER:
         return UsageError(f"unrecognised argument {first!r}: it changes neither memory nor time: leave it out")
     if not first.startswith("-"):
-        one = (
-            f"write --gpus {first}" if _counts_gpus(first) else "one MODEL is planned, and every option begins with --"
-        )
+        if first.lower() in _SIGNS:
+            one = "write the cluster in one word, as in --gpus 2xH100"
+        else:
+            counts = _counts_gpus(first)
+            one = f"write --gpus {first}" if counts else "one MODEL is planned, and every option begins with --"
         return UsageError(f"{first!r} is one word too many: {one}")
     known = [string for action in parser._actions for string in action.option_strings]
     meant = _MEANT.get(first.partition("=")[0])

@@ -68,6 +68,16 @@ class Judgement(DeviceUse):
         return (1 / self.samples_per_second,)
 
     @property
+    def compared_seconds(self) -> tuple[float, ...]:
+        """The same as plans are compared by default: without what an engine gains by computing in fewer bits."""
+        return self.seconds
+
+    @property
+    def needless(self) -> bool:
+        """Whether it shares out what every device could hold whole."""
+        return False
+
+    @property
     def moving_parts(self) -> int:
         """How much there is to set up and to go wrong."""
         return 0

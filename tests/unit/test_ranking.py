@@ -11,7 +11,7 @@ from gpu_plan.planner.memory.profile import PeakDetails, known
 from gpu_plan.planner.memory.stream import Phase
 from gpu_plan.planner.search.front import beats, completed, front
 from gpu_plan.planner.search.judgement import Judgement
-from gpu_plan.planner.search.ranking.ratio import ratio
+from gpu_plan.planner.search.ranking.ratio import OFF, ratio
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.ranking.words import rules, why
 from gpu_plan.planner.trace.events import CATEGORIES
@@ -28,6 +28,16 @@ class Judged(Judgement):
     parts: int = 0
     bounded: bool = False
     own_settings: bool = False
+    even: tuple[float, ...] = ()
+    shares: bool = False
+
+    @property
+    def compared_seconds(self) -> tuple[float, ...]:
+        return self.even or self.times
+
+    @property
+    def needless(self) -> bool:
+        return self.shares
 
     @property
     def tuned(self) -> bool:
@@ -72,8 +82,8 @@ def test_what_two_plans_share_cancels() -> None:
     """Both take two to ten seconds; whatever the rates are, the second takes a tenth longer."""
     slow_or_fast = (4.0, 10.0, 2.0)
     found = ratio(tuple(1.1 * time for time in slow_or_fast), slow_or_fast)
-    assert (found.low, found.high) == pytest.approx((1.1, 1.1))
-    assert ratio((2.0, 1.0, 3.0), (1.0,)).low == 2.0, "what is not known apart stands at its expected time"
+    assert (found.low * OFF, found.high / OFF) == pytest.approx((1.1, 1.1))
+    assert ratio((2.0, 1.0, 3.0), (1.0,)).low == 2.0 / OFF, "what is not known apart stands at its expected time"
 
 
 def test_offloading_that_is_hardly_faster_goes_behind_the_plain_plan() -> None:
@@ -87,6 +97,28 @@ def test_offloading_that_is_hardly_faster_goes_behind_the_plain_plan() -> None:
     assert "keeps 17.0 GiB in the node's RAM" in sentence
 
 
+def test_fewer_bits_are_not_the_gain_of_sharing_out() -> None:
+    """FSDP2 computes in 16 bits what DDP's autocast keeps in fp32: without that they are next to equal."""
+    sharded = judged("sharded", (0.8, 0.9, 0.7), parts=2, even=(0.97, 1.1, 0.85), shares=True)
+    whole = judged("whole", (1.0, 1.15, 0.88), parts=1)
+    found = RANKING.ordered([sharded, whole])
+    assert [plan.name for plan in found] == ["whole", "sharded"]
+    assert why(RANKING, found) == (
+        "whole is first: sharded takes 0.80 times as long (0.70 to 0.90), because it computes in 16 bits what whole"
+        " copies keep in fp32: 0.97 times as long (0.85 to 1.09) without that, and sharing out what every device holds"
+        " whole has to gain more than 5%"
+    )
+    better = replace(sharded, even=(0.9, 1.0, 0.8))
+    assert RANKING.ordered([better, whole])[0] is better, "what is left of the gain is the spreading's"
+    assert replace(RANKING, prefer=Prefer.SPEED).ordered([sharded, whole])[0] is sharded
+    assert RANKING.bound(0.8, 0.97, needless=True) == pytest.approx(RANKING.counted(sharded)[0])
+
+
+def test_what_is_next_to_equal_is_told_with_the_digits_that_tell_it_apart() -> None:
+    found = why(RANKING, [judged("one", (1.0, 1.0, 1.0)), judged("other", (1.002, 1.002, 1.002))])
+    assert found == "one is first: other takes 1.002 times as long (0.895 to 1.122)"
+
+
 def test_offloading_goes_first_only_where_it_halves_the_time() -> None:
     """Whatever makes it faster: an engine that computes in 16 bits throughout, or a batch that is larger."""
     offloaded = judged("offloaded", (1.0, 1.1, 0.9), host=3, parts=105)
@@ -96,16 +128,16 @@ def test_offloading_goes_first_only_where_it_halves_the_time() -> None:
     assert [plan.name for plan in RANKING.ordered([offloaded, slow])] == ["offloaded", "slow"]
     assert replace(RANKING, prefer=Prefer.SPEED).ordered([offloaded, plain])[0] is offloaded
     assert why(RANKING, [plain, offloaded]) == (
-        "plain is first: offloaded takes 0.71 times as long (0.69 to 0.73), but keeps 3.0 GiB in the node's RAM, which"
+        "plain is first: offloaded takes 0.71 times as long (0.62 to 0.82), but keeps 3.0 GiB in the node's RAM, which"
         " goes first only where it halves the time"
     )
 
 
-def test_a_plan_that_is_surely_slower_is_no_tie_however_simple() -> None:
+def test_a_few_percent_cannot_be_told_whatever_the_rates() -> None:
     fast = judged("fast", (1.0, 1.5, 0.8), parts=2)
     slow = judged("slow", (1.04, 1.56, 0.83))
-    assert not RANKING.ties(slow, fast)
-    assert RANKING.ordered([slow, fast])[0] is fast
+    assert RANKING.ties(slow, fast), "ratios of published times are told no closer"
+    assert RANKING.ordered([slow, fast])[0] is slow
     far = judged("far", (1.06, 1.4, 0.7))
     assert not RANKING.ties(far, fast), "more than a twentieth longer in expectation"
 

@@ -24,6 +24,7 @@ from benchmarks.accuracy.speed.figures import (
     figures,
     orders,
     over_devices,
+    ratios,
     sources_left_out,
 )
 from benchmarks.accuracy.truth import Kind, read_truth
@@ -83,6 +84,7 @@ def document(lines: Sequence[Mapping[str, Any]], aside: Sequence[str]) -> dict[s
         **{f"by {name}": cut(lines, by) for name, by in CUTS.items()},
         "sources left out": sources_left_out(lines),
         "orders": orders(lines),
+        "ratios": ratios(lines),
         "between strategies": between_strategies(lines),
         "over devices": over_devices(lines),
         "set aside": dict(Counter(aside).most_common()),
@@ -100,6 +102,11 @@ def page(found: Mapping[str, Any]) -> str:
         told = f"rank correlation {median(o['correlation'] for o in each):.2f} (median), "
         told += f"regret {fmean(o['regret'] for o in each):.1%} (mean), {max(o['regret'] for o in each):.1%} (worst)"
         parts += [f"## Where a source varies only the plan\n\n{told}\n", _table("job", found["orders"])]
+    if found["ratios"]:
+        parts += [
+            "## Ratios\n\nBy how much the ratio of two plans' predicted times is off that of the measured ones.\n"
+        ]
+        parts += [_table("pairs of one job", found["ratios"])]
     if found["between strategies"]:
         parts += ["## Between strategies, each with its fastest plan\n", _table("job", found["between strategies"])]
     if found["over devices"]:

@@ -3,12 +3,15 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from statistics import fmean, median
 from typing import Any
 
 Line = Mapping[str, Any]
 Figures = dict[str, float | int]
 
+NEAR = 1.1
+"""How many times as long as another a plan is expected to take at most, to be near it."""
 FEWEST_PLANS = 3
 """An order of two plans is right or wrong; a rank correlation needs more."""
 
@@ -86,6 +89,27 @@ def orders(lines: Iterable[Line]) -> dict[str, dict[str, float | int]]:
         key = (source_of(line), line["group"], line["model"], line["gpus"], line["seq_len"])
         jobs[" ".join(str(part) for part in key)].append(line)
     return {job: _order(own) for job, own in sorted(jobs.items()) if len({_plan(line) for line in own}) >= FEWEST_PLANS}
+
+
+def ratios(lines: Iterable[Line]) -> dict[str, dict[str, float | int]]:
+    """Where a source varies only the plan of one job: by what factor, less one, the ratio of two predicted times is off
+    the ratio of the measured ones; of all pairs, and of those expected to be within `NEAR` of each other."""
+    jobs: dict[tuple[str, ...], list[Line]] = defaultdict(list)
+    for line in lines:
+        key = (source_of(line), *(str(line[name]) for name in ("group", "model", "gpus", "seq_len")))
+        jobs[key].append(line)
+    pairs = [pair for own in jobs.values() for pair in combinations(own, 2) if _plan(pair[0]) != _plan(pair[1])]
+    near = [pair for pair in pairs if 1 / NEAR < _expected_ratio(*pair) < NEAR]
+    return {name: _off(own) for name, own in (("all", pairs), ("within a tenth of each other", near)) if own}
+
+
+def _expected_ratio(one: Line, other: Line) -> float:
+    return float(_per_token(one, "predicted") / _per_token(other, "predicted"))
+
+
+def _off(pairs: Sequence[tuple[Line, Line]]) -> dict[str, float | int]:
+    off = sorted(max(one["ratio"] / other["ratio"], other["ratio"] / one["ratio"]) - 1 for one, other in pairs)
+    return {"pairs": len(off), "median": median(off), "p90": off[math.ceil(0.9 * len(off)) - 1]}
 
 
 def between_strategies(lines: Iterable[Line]) -> dict[str, dict[str, float | int]]:

@@ -1,7 +1,8 @@
 """What else could be done beside a plan that fits, at a bounded cost.
 
-Nothing is traced for it but adapters where the plan offloads: the other changes are evaluated where their traces are at
-hand, kept from before or shipped, and named where they are not. One family is explored for each change, the plan's own.
+Nothing is traced for it but what makes room where the plan is a last resort: the other changes are evaluated where
+their traces are at hand, kept from before or shipped, and named where they are not. One family is explored for each
+change, the plan's own.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training.given import Given
+from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
@@ -63,10 +65,19 @@ def beside(job: Job, best: object, *, traced: bool = False) -> Beside:
     provider = task.evaluator.provider
     if not isinstance(provider, TraceProvider) or job.cluster.gpu.is_cpu:
         return found
-    before, provider.at_hand = provider.at_hand, not traced
+    before = provider.at_hand
+    gains: list[Gain] = []
+    alone: list[Way] = []
     try:
-        changes = _changes(job, task, best, provider, traced=traced)
-        gains = [gain for change in changes if (gain := _gain(change, best, job, found))]
+        for change in _changes(job, task, best, provider, traced=traced):
+            way = change.way
+            if way is not None and any(way.has_all_of(less) for less in alone):
+                continue  # less than this does without the node's RAM already
+            provider.at_hand = not (traced or (way is not None and way.makes_room and _last_resort(best)))
+            gain = _gain(change, best, job, found)
+            if gain is not None:
+                gains.append(gain)
+                alone += [way] if way is not None and gain.spares_host else []
     finally:
         provider.at_hand = before
     found.found = in_order(gains) if traced else most_useful(gains, MOST)
@@ -100,17 +111,17 @@ def _gain(change: _Change, best: StepJudgement, job: Job, found: Beside) -> Gain
 def _judged(task: TrainingTask, best: StepJudgement, change: _Change) -> StepJudgement | None:
     """The plan's own family where it fits there too; else the simplest way that does.
 
-    Beside a plan that offloads, the faster of the two: what makes room may do without.
+    Beside a last resort, the faster of the two as times count: what makes room may do without.
     """
     own = None
     if change.same_family and task.refusal(best.family) is None:
         own = task.explore(best.family, exhaustive=False).best
         own = own if isinstance(own, StepJudgement) and own.verdict == "fits" else None
-    if own is not None and not best.offloads:
+    if own is not None and not _last_resort(best):
         return own
     simplest = at_its_batch(task)
     found = [one for one in (own, simplest) if isinstance(one, StepJudgement)]
-    return max(found, key=lambda one: one.samples_per_second, default=None)
+    return min(found, key=lambda one: Ranking().counted(one)[0], default=None)
 
 
 def _changes(
@@ -140,6 +151,11 @@ def _changes(
             break
 
 
+def _last_resort(best: StepJudgement) -> bool:
+    """Whether the plan is what is left where nothing simpler fits: it offloads, or ranks share a copy."""
+    return best.offloads or best.family.copy_ranks > 1
+
+
 def _training(task: object) -> TrainingTask:
     assert isinstance(task, TrainingTask)  # the job is one, and other words leave it one
     return task
@@ -158,7 +174,7 @@ def _opened(
         if (mine, provider.attention) == (theirs, fresh.attention):
             return provider
         # Weights are copied in each step, or scores written out: whatever does without is worth the time of a trace.
-        worth = fresh.attention != provider.attention or (theirs is not None and best.offloads)
+        worth = fresh.attention != provider.attention or (theirs is not None and _last_resort(best))
         fresh.at_hand = not traced and (not worth or source.kind == "factory")
         return fresh
 

@@ -17,6 +17,11 @@ from gpu_plan.planner.search.nearest_change import grown
 from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.search.training.notes.experts import fused_experts, wide_experts
 from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.strategy.known import known_traits
+from gpu_plan.planner.workload.stacks.registry import stack_names, traits_of
+
+_LANGUAGE_MODEL = "ForCausalLM"
+"""How transformers' classes of them end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +46,21 @@ class Job:
             fused_experts=isinstance(task, TrainingTask) and fused_experts(task.evaluator.provider.spec()),
             wide_experts=isinstance(task, TrainingTask)
             and wide_experts(task.evaluator.provider.spec(), task.evaluator.workload),
+            lean_stack=self._lean_stack,
+            updates_itself=isinstance(task, TrainingTask)
+            and (named := known_traits(task.evaluator.workload.strategy)) is not None
+            and bool(named.own_model),
         )
+
+    @property
+    def _lean_stack(self) -> str:
+        """One for language models with adapters on one device, if any is known."""
+        task = self.task
+        if not isinstance(task, TrainingTask) or self.cluster.world_size > 1 or self.cluster.gpu.is_cpu:
+            return ""
+        if not task.evaluator.provider.spec().class_name.endswith(_LANGUAGE_MODEL):
+            return ""
+        return next((name for name in stack_names() if traits_of(name).leanest), "")
 
 
 def asked(job: Job, way: Way) -> AnyTask:

@@ -1,6 +1,6 @@
 """Changes of a job that does not fit: evaluated one after the other, the smallest first."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +17,8 @@ from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
+_FURTHER = 3
+"""Larger sizes that are looked at behind one that holds the job with the nodes' RAM alone."""
 _SIZES = frozenset({"--seq-len", "--context", "--batch", "--micro-batch"})
 
 
@@ -59,12 +61,23 @@ def alternatives(job: Job, *, fits: bool, known: Sequence[Alternative] = ()) -> 
             _try(job, tried, words, make, way=way)
     tried.found = sorted(tried.found, key=lambda one: one.host_bytes_per_node > 0)[:MOST]
     for clusters in (more_devices(job.cluster), larger_devices(job)):
-        before = len(tried.found)
-        for change, cluster in clusters:
-            _try(job, tried, change, partial(job.task.on, cluster), cluster=cluster)
-            if len(tried.found) > before:
-                break
+        _on_other_devices(job, tried, clusters)
     return tried
+
+
+def _on_other_devices(job: Job, tried: Tried, clusters: Iterable[tuple[str, Cluster]]) -> None:
+    """The first that hold the job alone; where a few more do not either, the first that hold it with the nodes' RAM."""
+    known, left = list(tried.found), _FURTHER
+    for change, cluster in clusters:
+        _try(job, tried, change, partial(job.task.on, cluster), cluster=cluster)
+        added = [one for one in tried.found if one not in known]
+        if added:
+            left -= 1
+        if left < 0 or (added and (tried.offloads or not added[-1].host_bytes_per_node)):
+            break
+    added = [one for one in tried.found if one not in known]
+    alone = [one for one in added if not one.host_bytes_per_node]
+    tried.found = known + (alone or added)[:1]
 
 
 def _try(

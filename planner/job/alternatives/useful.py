@@ -51,8 +51,13 @@ class Gain:
 
     @property
     def is_useful(self) -> bool:
-        """Whether it gains anything; half of the devices or more of them are an answer of their own."""
-        if self.spares_host or max(self.cheaper, self.frees) >= LEAST:
+        """Whether it gains anything; half of the devices or more of them are an answer of their own. Taking to the
+        node's RAM what stands on the devices is none."""
+        if self.spares_host:
+            return True
+        if self.alternative.host_bytes_per_node and not self.best.offloads:
+            return False
+        if max(self.cheaper, self.frees) >= LEAST:
             return True
         return self.cluster != self.beside and self.cheaper >= -LEAST
 

@@ -16,6 +16,7 @@ _PADDING = "data.padding"
 _NO_PADDING = "none"
 _FUSED = "fused-loss"
 _LENGTH = "seq-len"
+_STACK = "stack"
 _FLAGS = (_FUSED,)
 """Options without a value."""
 _SHORTEST = 512
@@ -44,6 +45,11 @@ class Way:
     def adapts(self) -> bool:
         """Whether something else is trained than before."""
         return "peft" in self.options
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether what stands in the node's RAM may find room on the devices for it: worth the time of a trace."""
+        return self.adapts or bool({_FUSED, _STACK} & self.options.keys())
 
     @property
     def packs(self) -> bool:
@@ -93,6 +99,10 @@ class Known:
     """Whether the class holds experts that a base in four bits keeps wide unless they are packed on request."""
     wide_experts: bool = False
     """Whether this job has such a base."""
+    lean_stack: str = ""
+    """A stack that holds less around a frozen base, where the job can be run in it; empty: none."""
+    updates_itself: bool = False
+    """Whether the library that runs the job has an update of its own, whatever the optimizer is called."""
 
 
 _NOTHING = Known()
@@ -115,7 +125,8 @@ def ways(request: Request, workload: object = None, known: Known = _NOTHING) -> 
         return
     if known.wide_experts:
         yield Way(settings={"quant.experts": "true"})
-    yield from _same_update(given, workload)
+    if not known.updates_itself:
+        yield from _same_update(given, workload)
     if given.get(_FUSED) != "true":
         yield Way(options={_FUSED: "true"}, same_training=True)
     if given.get("attention") == "eager":
@@ -128,6 +139,14 @@ def ways(request: Request, workload: object = None, known: Known = _NOTHING) -> 
         if not peft.quantises and (quantised or not peft.adapts):
             packed = {"quant.experts": "true"} if quantised and known.fused_experts else {}
             yield Way(options={"peft": str(adapters_on(quantised=quantised))}, settings=packed)
+    if known.lean_stack and _STACK not in given:
+        yield _in_lean_stack(peft, known)
+
+
+def _in_lean_stack(peft: Peft, known: Known) -> Way:
+    """The adapters that were asked for, else those on a quantised base."""
+    adapters = {} if peft.adapts else {"peft": str(adapters_on(quantised=True))}
+    return Way(options={**adapters, _STACK: known.lean_stack})
 
 
 def together(request: Request, workload: Workload, known: Known = _NOTHING) -> Iterator[Way]:
@@ -135,16 +154,17 @@ def together(request: Request, workload: Workload, known: Known = _NOTHING) -> I
     those a sample that is half as long, and half of that."""
     alone = list(ways(request, workload, known))
     fused = next((way for way in alone if _FUSED in way.options), Way())
-    same = list(_same_update(dict(request.words), workload)) if alone else []
+    same = list(_same_update(dict(request.words), workload)) if alone and not known.updates_itself else []
+    stacked = [way for way in alone if _STACK in way.options]
     lean = [way for way in alone if {"optimizer", "precision"} & way.options.keys() and way not in same]
-    adapters = [way for way in alone if way.adapts]
+    adapters = [way for way in alone if way.adapts and way not in stacked]
     if len(lean) > 1:
         both = lean[0].and_(lean[1])
         yield both
         if fused.options:
             yield both.and_(fused)
     if fused.options:
-        for way in (*same, *adapters):
+        for way in (*same, *adapters, *stacked):
             yield way.and_(fused)
     for length in shorter(workload):
         for way in adapters or [Way()]:

@@ -94,13 +94,21 @@ class Ranking:
         return seconds >= fastest and (self.host_tenths(first), first.moving_parts) < (0, parts)
 
     def counted(self, plan: Judgement) -> tuple[float, ...]:
-        """A plan's seconds as they are compared, unless time alone matters: of one that offloads `OFFLOADED` times, of
-        one with settings that nobody asked for `LONGER` times: engines' own are what is used and measured most, and
+        """A plan's seconds as they are compared, unless time alone matters: of an engine that computes in fewer bits
+        than whole copies do without what that spares, which is not the spreading's doing; of a plan that offloads
+        `OFFLOADED` times, of one with settings that nobody asked for `LONGER` times, of one that shares out what every
+        device could hold whole as well: engines' own settings and whole copies are what is used and measured most, and
         what leaves them has to gain more than a tie."""
         if self.prefer is not Prefer.BALANCE:
             return plan.seconds
-        times = (OFFLOADED if plan.offloads else 1) * (LONGER if plan.tuned else 1)
-        return tuple(times * seconds for seconds in plan.seconds)
+        times = (OFFLOADED if plan.offloads else 1) * LONGER ** (plan.tuned + plan.needless)
+        return tuple(times * seconds for seconds in plan.compared_seconds)
+
+    def bound(self, seconds: float, compared: float, *, needless: bool) -> float:
+        """The least of `counted`, from the least of a plan's seconds and of those that are compared."""
+        if self.prefer is not Prefer.BALANCE:
+            return seconds
+        return compared * LONGER**needless
 
     def key(self, plan: Judgement) -> tuple[Any, ...]:
         """What is compared, smaller first; a plan's name last, so that no two are equal by chance of their order."""

@@ -31,6 +31,7 @@ from gpu_plan.planner.search.training.notes.loader import loader_notes
 from gpu_plan.planner.search.training.piped.judge import judge_pipeline
 from gpu_plan.planner.search.training.piped.step import PipedRank, PipedStep
 from gpu_plan.planner.search.training.unlike.kinds import other_tensor_ranks
+from gpu_plan.planner.search.training.widths.arithmetic import spared_beside_copies
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of, exchanges_of, host_copies_of, kept_on_host
 from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
@@ -54,6 +55,8 @@ class StepJudgement(Judgement):
     batch: Batch
     timed: Callable[[], StepTime] = field(compare=False, repr=False)
     """Works its time out, once."""
+    spared: Callable[[], tuple[float, ...] | None] = field(compare=False, repr=False)
+    """Works out what its engine's arithmetic spares beside whole copies, once: `widths.arithmetic`."""
     plan: RankPlan
     piped: PipedStep | None = None
     """Every rank of a pipeline, of which `plan` is the worst; None without one."""
@@ -78,6 +81,16 @@ class StepJudgement(Judgement):
         samples = self.time.samples_per_second * self.time.step_seconds
         ends = () if self.time.corners is None else self.time.corners()
         return tuple(seconds / samples for seconds in (self.time.step_seconds, *ends))
+
+    @property
+    def compared_seconds(self) -> tuple[float, ...]:
+        spared = self.spared()
+        return tuple(one + more for one, more in zip(self.seconds, spared, strict=True)) if spared else self.seconds
+
+    @property
+    def needless(self) -> bool:
+        spreads = bool(self.family.strategy.traits.stage) or self.family.copy_ranks > 1
+        return spreads and not self.offloads and self.spared() is not None
 
     @property
     def schedule(self) -> Callable[[str], dict[str, Any]] | None:
@@ -149,6 +162,8 @@ class Evaluator(BaseEvaluator[Workload]):
     _outside: list[Term] = field(default_factory=list)
     kept_pipelines: dict[Any, tuple[PipedRank, ...]] = field(default_factory=dict)
     """Ranks of pipelines, kept for every micro batch that their traces span."""
+    kept_computing: dict[Any, tuple[float, ...]] = field(default_factory=dict)
+    """Seconds of micro steps that do nothing but compute."""
 
     def of(self, workload: Workload, cluster: Cluster) -> Self:
         """What judges the same model in another job, or on other devices."""
@@ -266,9 +281,10 @@ class Evaluator(BaseEvaluator[Workload]):
             host_bytes=host_bytes,
             nvme_bytes=plan.nvme_bytes,
             capacity_bytes=self.capacity_bytes,
-            device_bytes=self.device_bytes,
+device_bytes=self.device_bytes,
             timed=cache(lambda: self.speed.step_time(work(), self.cluster)),
             paces=lambda: paces_of(self.speed, work(), self.cluster),
+            spared=cache(lambda: spared_beside_copies(self, family, batch)),
             plan=plan,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,
@@ -291,6 +307,7 @@ class Evaluator(BaseEvaluator[Workload]):
             capacity_bytes=self.capacity_bytes,
             device_bytes=self.device_bytes,
             timed=lambda: time,
+            spared=cache(lambda: spared_beside_copies(self, family, batch)),
             plan=worst.plan,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,

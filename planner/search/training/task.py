@@ -234,10 +234,11 @@ class TrainingTask:
         if least.seconds is None:
             needed, capacity = format_gib(least.bytes), format_gib(self.evaluator.capacity_bytes)
             return f"needs at least {needed} GiB, has {capacity}"
-        if not ranking.beyond(plans, seconds=least.seconds, parts=family.strategy.traits.moving_parts):
+        seconds = ranking.bound(least.seconds, least.compared_seconds, needless=least.spared is not None)
+        if not ranking.beyond(plans, seconds=seconds, parts=family.strategy.traits.moving_parts):
             return None
         fastest = ranking.fastest([plan for plan in plans if standing(plan) == 0])
-        times = least.seconds / fastest.seconds[0]
+        times = seconds / ranking.counted(fastest)[0]
         return f"cannot come first: at best {times:.2f} times as long as {fastest.title}"
 
     @property

@@ -109,6 +109,8 @@ class StackTraits:
     """Whether its selective checkpointing computes every second matrix product of a layer again."""
     selective_keeps: tuple[str, ...] = ()
     """Operators that its selective checkpointing keeps beside products and attention, by their ATen names."""
+    leanest: bool = False
+    """Whether it is what people change to where a model with adapters does not fit one device."""
     approximate: str = ""
     """What of it the plan does not follow."""
     shares_otherwise: str = ""

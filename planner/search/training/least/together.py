@@ -43,6 +43,13 @@ class Least:
     """Of one sample, over the micro batches that could fit; None where none could."""
     bytes: int
     """Of the device, at the smallest micro batch that was looked at."""
+    spared: float | None = None
+    """Seconds of one sample that the engine's arithmetic spares beside whole copies; None: no device holds one."""
+
+    @property
+    def compared_seconds(self) -> float:
+        """The least of `Judgement.compared_seconds`; 0 where no batch could fit."""
+        return (self.seconds or 0.0) + (self.spared or 0.0)
 
 
 @dataclass(slots=True)
@@ -90,6 +97,7 @@ class Bounds:
         if states > self.evaluator.capacity_bytes:
             return Least(seconds=None, bytes=states)
         best: float | None = None
+        spared: list[float] | None = None
         first: int | None = None
         for batch in cuts:
             try:
@@ -102,7 +110,10 @@ class Bounds:
                 break
             seconds = seconds_of(batch, judged)
             best = seconds if best is None else min(best, seconds)
-        return Least(seconds=best, bytes=first or states)
+            beside = judged.spared()
+            if beside is not None:
+                spared = [*(spared or []), beside[0] if beside else 0.0]
+        return Least(seconds=best, bytes=first or states, spared=None if spared is None else min(spared))
 
     def _seconds_apart(self, alone: Family, ranks: int, batch: Batch, judged: StepJudgement) -> float:
         """Of one sample."""
