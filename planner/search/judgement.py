@@ -88,6 +88,11 @@ class Judgement(DeviceUse):
         return False
 
     @property
+    def staged(self) -> bool:
+        """Whether a copy of the model is cut into stages, which a schedule keeps busy."""
+        return False
+
+    @property
     def offloads(self) -> bool:
         """Whether what a device would hold stands in a node's RAM or on its disk instead."""
         return False

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpu_plan.planner.job.alternatives.ways import Way, shorter, together, ways
+from gpu_plan.planner.job.alternatives.ways import Known, Way, shorter, together, ways
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.workload.precisions import Precision
 from gpu_plan.planner.workload.training import Workload
@@ -44,7 +44,7 @@ def test_a_type_that_trains_in_no_pure_form_has_none() -> None:
         ({"peft": "lora"}, ["--fused-loss", "--peft qlora"]),
         ({"peft": "qlora", "fused_loss": "true"}, []),
         ({"task": "infer"}, ["--quantize int8", "--quantize nf4"]),
-        ({"task": "infer", "server": "vllm"}, ["--quantize fp8"]),
+        ({"task": "infer", "server": "vllm"}, ["--quantize fp8", "--quantize awq-4bit-128"]),
     ],
 )
 def test_what_is_given_is_no_way(words: dict[str, str], left: list[str]) -> None:
@@ -104,3 +104,16 @@ def test_a_shorter_sample_alone_makes_no_other_way() -> None:
     assert shorter_still.only_shortens(short)
     assert not whole.only_shortens(whole)
     assert not short.only_shortens(Way(options={"peft": "lora", "fused-loss": "true"}))
+
+
+def test_a_stack_that_holds_less_is_a_way_with_adapters_alone() -> None:
+    known = Known(lean_stack="unsloth")
+    assert "--stack unsloth" in [way.words for way in ways(request(peft="qlora"), known=known)]
+    assert "--peft qlora --stack unsloth" in [way.words for way in ways(request(), known=known)]
+    chosen = [way for way in ways(request(peft="qlora", stack="trl"), known=known) if "stack" in way.options]
+    assert not chosen, "a stack that was asked for stays"
+
+
+def test_a_library_with_an_update_of_its_own_is_offered_none() -> None:
+    offered = [way.words for way in ways(request(), known=Known(updates_itself=True))]
+    assert "--optimizer adamw-fused" not in offered

@@ -182,7 +182,7 @@ def shorter(workload: Workload) -> Iterator[int]:
 def _of_inference(given: Mapping[str, str]) -> Iterator[Way]:
     if given.get("quantize", "none") != "none":
         return
-    for word in ("fp8",) if "server" in given else ("int8", "nf4"):
+    for word in ("fp8", "awq-4bit-128") if "server" in given else ("int8", "nf4"):
         yield Way(options={"quantize": word})
 
 

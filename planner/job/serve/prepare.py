@@ -9,6 +9,7 @@ from gpu_plan.planner.job.prepared import Prepared
 from gpu_plan.planner.job.speed import speed_for
 from gpu_plan.planner.model.quantization import parse_quantize
 from gpu_plan.planner.model.quantization.configs import scheme_of
+from gpu_plan.planner.model.quantization.scheme import FP8_CAPABILITY
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.generation import weight_type
@@ -20,7 +21,7 @@ from gpu_plan.planner.search.setting_notes import setting_notes
 from gpu_plan.planner.serving.known import find_server
 from gpu_plan.planner.serving.layers import keeps_known_states
 from gpu_plan.planner.serving.server import Server
-from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.device import DeviceKind, device_kind
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
 from gpu_plan.planner.workload.precisions import DEFAULT_WEIGHTS, WeightType
 from gpu_plan.planner.workload.settled import Basis
@@ -28,6 +29,9 @@ from gpu_plan.planner.workload.settled import Basis
 _OTHER_STATE = frozenset({"hybrid", "state-space", "encoder-decoder"})
 """Kinds of models that keep something else than keys and values of every token."""
 _DRAWN = (("snapshot", "--snapshot"), ("plot", "--plot"), ("schedule", "--timeline"))
+
+_MARLIN = (8, 0)
+"""Compute capability from which Marlin's kernel for FP8 weights runs."""
 
 
 def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Prepared:
@@ -46,7 +50,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note)
     dtype = _computed(given, cluster, source)
     provider = GenerationProvider(
         source=source,
-        device=device_kind(cluster.gpu),
+        device=_packing(device_kind(cluster.gpu)),
         attention="sdpa",
         dtype=dtype[0].dtype,
         scheme=scheme,
@@ -80,6 +84,17 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         settings=setting_notes(workload, cluster),
         replayed=False,
     )
+
+
+def _packing(device: DeviceKind) -> DeviceKind:
+    """A device that keeps FP8 weights packed: before compute capability 8.9 servers multiply them by Marlin's kernel,
+    where transformers dequantises (vllm/model_executor/layers/quantization/fp8.py: Fp8Config.get_min_capability,
+    Fp8LinearMethod.use_marlin; sglang/srt/layers/quantization/fp8_utils.py: can_auto_enable_marlin_fp8). No step is
+    replayed here: what is asked of the device is how it holds weights."""
+    capability = device.capability
+    if capability is None or not _MARLIN <= capability < FP8_CAPABILITY:
+        return device
+    return replace(device, capability=FP8_CAPABILITY)
 
 
 def _computed(given: ServeGiven, cluster: Cluster, source: ModelSource) -> tuple[WeightType, Basis]:

@@ -38,6 +38,11 @@ class Runtime(StrEnum):
     AUTOAWQ = "autoawq-0.2"
 
 
+FP8_CAPABILITY = (8, 9)
+"""From which CUDA compute capability transformers computes with FP8 weights; below it dequantises them
+(quantizer_finegrained_fp8.py and quantizer_compressed_tensors.py: validate_environment)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
     """One way to store a model's weights, read from its config or from `--quantize`."""

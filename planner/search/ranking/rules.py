@@ -119,7 +119,7 @@ class Ranking:
         if name == "host":
             return self.host_tenths(plan)
         if name == "parts":
-            return plan.moving_parts + (0.5 if plan.tuned else 0)
+            return plan.moving_parts + (0.5 if plan.tuned else 0) + (0.25 if plan.staged else 0)
         if name == "headroom":
             return -(_TENTHS * plan.room_bytes // max(1, plan.capacity_bytes))
         return plan.seconds[0]

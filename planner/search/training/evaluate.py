@@ -105,6 +105,11 @@ class StepJudgement(Judgement):
         return bool(self.family.settings)
 
     @property
+    def staged(self) -> bool:
+        family = self.family
+        return family.pipeline is not None or (family.layout is not None and family.layout.pipeline > 1)
+
+    @property
     def offloads(self) -> bool:
         return self.family.offload is not Offload.NONE
 

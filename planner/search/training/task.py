@@ -28,6 +28,7 @@ from gpu_plan.planner.search.training.piped import judge as piped
 from gpu_plan.planner.search.training.ranks.crowded import crowded_figures
 from gpu_plan.planner.search.training.ranks.told import ranks_of
 from gpu_plan.planner.search.training.relaxed import relaxed
+from gpu_plan.planner.search.training.widths.arithmetic import holds_whole
 from gpu_plan.planner.speed.model import AxisTime
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.saved_files import SavedFiles, saved_files
@@ -216,6 +217,8 @@ class TrainingTask:
             option = option if family.pipeline is None else "--pp"
             return f"a script is spread so only where nothing else fits: {option} asks for it"
         if family.pipeline is None:
+            if ranking.prefer is Prefer.BALANCE and self._held_whole(family):
+                return "every device holds a whole copy, which ranks need not share: --tp, --ep or --prefer speed"
             return None
         if not self._counts_micro_batches:
             return "its micro batches would make a larger global batch than others have: --global-batch or --pp"
@@ -223,6 +226,10 @@ class TrainingTask:
             # A few percent are all that stages gain there, less than any measured run has confirmed.
             return "within a node a plan without stages is simpler: --pp or --prefer speed asks for it"
         return None
+
+    def _held_whole(self, family: Family) -> bool:
+        """Whether no device needs another to hold the model and its states."""
+        return holds_whole(self.evaluator, family, self.cuts[0])
 
     def beaten(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Why degrees cannot come first, by proved bounds; None where they might."""

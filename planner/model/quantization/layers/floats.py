@@ -14,11 +14,9 @@ from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.model.quantization.layers.fp8 import ChannelFp8Meta, Fp8LinearMeta, stand_in, use_meta_kernels
 from gpu_plan.planner.model.quantization.layers.mxfp4 import replace
-from gpu_plan.planner.model.quantization.scheme import Scheme, Target
+from gpu_plan.planner.model.quantization.scheme import FP8_CAPABILITY, Scheme, Target
 from gpu_plan.planner.model.quantization.selection import chosen
 
-FP8_CAPABILITY = (8, 9)
-"""quantizer_finegrained_fp8.py and quantizer_compressed_tensors.py: validate_environment."""
 MXFP4_CAPABILITY = (7, 5)
 """quantizer_mxfp4.py: validate_environment."""
 DEQUANTISED = "torch aten: linear, on weights dequantised while loading"

@@ -73,6 +73,11 @@ def spared_beside_copies(evaluator: Judge, family: Family, batch: Batch) -> tupl
     return tuple(max(0.0, more - less) / samples for more, less in zip(wide, narrow, strict=True))
 
 
+def holds_whole(evaluator: Judge, family: Family, batch: Batch) -> bool:
+    """Whether every device holds the model and its states by itself, and the job may be run so."""
+    return _whole_copy(evaluator, family, batch) is not None
+
+
 def _whole_copy(evaluator: Judge, family: Family, batch: Batch) -> Family | None:
     """The family that holds everything on every device, where the job can be run so."""
     workload, traits = evaluator.workload, unsharded(evaluator.cluster.world_size)
