@@ -73,9 +73,7 @@ def compared(folder: Path, config: dict[str, Any], gpus: str, prefer: Prefer, **
     ours = search(task_of(Shared, folder, config, gpus, **given), prefer=prefer)
     every = search(task_of(Everything, folder, config, gpus, **given), prefer=prefer)
     assert first(ours) == first(every)
-    assert ours.explored <= every.explored, (
-        "rules leave out the same in both"
-    )
+    assert ours.explored <= every.explored, "rules leave out the same in both"
     return len(ours.left_out), every.explored
 
 

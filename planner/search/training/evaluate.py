@@ -286,7 +286,7 @@ class Evaluator(BaseEvaluator[Workload]):
             host_bytes=host_bytes,
             nvme_bytes=plan.nvme_bytes,
             capacity_bytes=self.capacity_bytes,
-device_bytes=self.device_bytes,
+            device_bytes=self.device_bytes,
             timed=cache(lambda: self.speed.step_time(work(), self.cluster)),
             paces=lambda: paces_of(self.speed, work(), self.cluster),
             spared=cache(lambda: spared_beside_copies(self, family, batch)),
