@@ -74,6 +74,16 @@ def _check_identity(config: dict[str, Any], where: str) -> None:
         raise InputError(f"{where}: architectures is {shown(architectures)}: write a list of class names")
 
 
+def positions_of(config: dict[str, Any] | None) -> int | None:
+    """Positions that a model's configuration names, or its text model's; None where it names none."""
+    text = (config or {}).get("text_config")
+    for part in (config or {}, text if isinstance(text, dict) else {}):
+        for key in ("max_position_embeddings", "n_positions", "max_seq_len"):
+            if isinstance(part.get(key), int) and part[key] > 0:
+                return int(part[key])
+    return None
+
+
 def vocabulary_of(config: dict[str, Any] | None) -> int | None:
     """Words of a model's configuration, or of its text model's; None where it says none."""
     text = (config or {}).get("text_config")

@@ -64,6 +64,8 @@ RECIPES: Mapping[str, Recipe] = {
 }
 GONE = {"ppo": "TRL 1.16 has no PPO trainer any more: --recipe grpo or rloo trains without a critic"}
 """What earlier releases of TRL had."""
+CALLED = {"rm": "reward", "ipo": "dpo", "gdpo": "grpo", "gkd": "distill", "reinforce": "rloo"}
+"""Names that others have for a recipe's job: another loss of it, or another word."""
 REFERENCES = ("none", "kept", "adapters", "precomputed")
 """Where the reference is: nowhere; a model of its own beside the policy; the policy without its adapters; asked
 beforehand."""

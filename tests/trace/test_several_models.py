@@ -255,3 +255,35 @@ def test_where_nothing_fits_other_devices_are_tried_with_the_whole_job(
     document = json.loads(capsys.readouterr().out)
     assert document["plans"] == []
     assert document["rejected"]
+
+
+def test_what_is_trained_as_well_scores_under_every_strategy(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = asked([str(job), "--gpus", "2xH100", "--strategy", "zero2", "--checkpointing", "none"], capsys)
+    rewards = next(phase for phase in plan["several"]["phases"] if phase["name"] == "rewards")
+    assert rewards["seconds"] > 0
+
+
+@pytest.mark.parametrize("other", ["verl-0.8-fused", "openrlhf-0.11", "open-instruct", "verl-0.8-entropy"])
+def test_whose_log_probabilities_a_document_says(job: Path, capsys: pytest.CaptureFixture[str], other: str) -> None:
+    """Logits [rows, V] stand at the peak of an update once, in chunks, or beside copies: by the loss alone."""
+    words = [str(job), "--gpus", "1xH100", "--strategy", "single", "--checkpointing", "none"]
+    text = JOB.replace("completion_len = 24", "completion_len = 112").replace("micro_batch = 2", "micro_batch = 64")
+    own_model = '[models.policy]\nmodel = "own"'
+
+    def update(loss: str) -> int:
+        job.write_text(text.replace(own_model, f'{own_model}\nloss = "{loss}"'))
+        phases = asked(words, capsys)["several"]["phases"]
+        return int(next(phase["peak_bytes"] for phase in phases if phase["name"] == "update"))
+
+    own, found = update("verl-0.8"), update(other)
+    assert found < own if other == "verl-0.8-fused" else found >= own
+
+
+def test_a_loss_that_a_document_cannot_have(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for line, said in (('loss = "verl"', "is unknown"), ('head = "value"\nloss = "verl-0.8"', "leave one out")):
+        job.write_text(JOB.replace('[models.policy]\nmodel = "own"', f'[models.policy]\nmodel = "own"\n{line}'))
+        assert main([str(job), "--gpus", "1xH100"]) == 2
+        assert said in capsys.readouterr().err
+    job.write_text(JOB.replace('[models.policy]\nmodel = "own"', '[models.policy]\nmodel = "own"\nloss = "verl-0.8"'))
+    assert main([str(job), "--gpus", "1xH100", "--set", "loss.variant=trl-1.16"]) == 2
+    assert "is said by" in capsys.readouterr().err

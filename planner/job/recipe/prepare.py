@@ -23,7 +23,7 @@ from gpu_plan.planner.job.recipe.spread import (
 )
 from gpu_plan.planner.job.rollouts import rolling
 from gpu_plan.planner.job.training import prepare as prepare_training
-from gpu_plan.planner.model.config_reader import vocabulary_of
+from gpu_plan.planner.model.config_reader import positions_of, vocabulary_of
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.recipe.read import RecipeGiven, read_recipe
 from gpu_plan.planner.options.request import Note, Request
@@ -69,6 +69,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         found,
         task=RecipeTask(evaluator, given=given, spec=found.spec),
         fixed=(*_fixed(given), *found.fixed),
+        warnings=lambda plans: (*_too_long(given, source), *found.warnings(plans)),
         # What is known of the stack by itself is about SFTTrainer, on a model by name.
         settings=tuple(one for one in found.settings if one not in stack_notes(evaluator.workload)),
     )
@@ -126,6 +127,14 @@ def _check_models(given: RecipeGiven, source: ModelSource) -> None:
             f"--teacher {given.teacher} has {other:,} words and {source.id} {own:,}: distillation compares them one by"
             " one; name a teacher of the same vocabulary"
         )
+
+
+def _too_long(given: RecipeGiven, source: ModelSource) -> tuple[str, ...]:
+    """A warning for samples beyond the model's positions, as of `--seq-len` elsewhere."""
+    positions, length = positions_of(source.config), given.prompt_len + given.completion_len
+    if positions is None or length <= positions:
+        return ()
+    return (f"prompt and completion of {length} tokens are longer than the {positions} positions of {source.id}",)
 
 
 _PACKED = "mxfp4"

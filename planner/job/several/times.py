@@ -15,7 +15,7 @@ from gpu_plan.planner.job.several.runner import Runner, forward_plan
 from gpu_plan.planner.memory.together import rest_of
 from gpu_plan.planner.options.several.given import Between, Does, ModelGiven, PhaseGiven
 from gpu_plan.planner.search.training.candidates import Batch, Family
-from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.speed.collectives import call_seconds
 from gpu_plan.planner.speed.model import Collective, CollectiveKind, OptimizerWork, StepTime
 from gpu_plan.planner.speed.rates import memory_rate, worst_basis
@@ -119,7 +119,7 @@ class _Timed:
             return self._generate(phase, runner, rows, searched).times(self._samples / rows)
         rows = phase.micro_batch or self._batch.micro_batch
         family = self._family if searched else runner.family(self._family)
-        return self._forward(phase, runner.evaluator, family, rows).times(self._samples / rows)
+        return self._forward(phase, runner, family, rows).times(self._samples / rows)
 
     def _update(self, phase: PhaseGiven, runner: Runner) -> Lasting:
         """Another trained model's step."""
@@ -131,10 +131,10 @@ class _Timed:
         work = runner.evaluator.work(family, batch, trace, plan)
         return _lasting(runner.evaluator.speed.step_time(work, runner.evaluator.cluster))
 
-    def _forward(self, phase: PhaseGiven, evaluator: Evaluator, family: Family, rows: int) -> Lasting:
-        """One pass without gradients."""
-        trained = evaluator is self._composer.runners[self._job.anchor.role].evaluator
-        plan, trace = forward_plan(evaluator, family, phase, rows, frozen=not trained)
+    def _forward(self, phase: PhaseGiven, runner: Runner, family: Family, rows: int) -> Lasting:
+        """One pass without gradients, of whatever is trained as well: its strategy holds an optimizer's parts."""
+        evaluator = runner.evaluator
+        plan, trace = forward_plan(evaluator, family, phase, rows, frozen=not runner.given.trains)
         gathers = tuple(one for one in plan.collectives if one.phase == "forward")
         batch = Batch(micro_batch=rows, accumulation_steps=1)
         work = evaluator.own_work(family, batch, trace, _NO_OPTIMIZER, gathers)

@@ -8,7 +8,7 @@ from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.recipe.engine import ENGINE_WORDS, EngineGiven, read_engine
 from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
-from gpu_plan.planner.workload.recipes import GONE, RECIPES, REFERENCES, Recipe
+from gpu_plan.planner.workload.recipes import CALLED, GONE, RECIPES, REFERENCES, Recipe
 from gpu_plan.planner.workload.training import Attention
 
 _ROLLOUTS = ("generations", "reward-model")
@@ -108,6 +108,8 @@ def _recipe(word: str) -> Recipe:
     name = word.lower()
     if name in GONE:
         raise UsageError(f"--recipe {name}: {GONE[name]}")
+    if name in CALLED:
+        raise UsageError(f"--recipe {name}: its memory is that of --recipe {CALLED[name]}, as it is called here")
     if name not in RECIPES:
         raise UsageError(f"--recipe {word[:40]!r} is unknown: use {', '.join(RECIPES)}.{did_you_mean(name, RECIPES)}")
     return RECIPES[name]
