@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from gpu_plan.executor.launch.engines import megatron_bridge as bridge
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.megatron import buffers, schedules, settings, stages
 from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
 from gpu_plan.planner.megatron.arguments import Run, command_of, words_of
 from gpu_plan.planner.megatron.buffers import Held
 from gpu_plan.planner.megatron.huggingface import architecture_of
-from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.megatron.layout import PARTS, Layout
+from gpu_plan.planner.options.settings import SETTINGS, parse_settings
 from gpu_plan.planner.pipeline.schedules import Action, Kind, in_flight
 
 TABLE = json.loads(
@@ -214,3 +216,46 @@ def test_experts_of_a_configuration():
     assert (found.experts.score, found.experts.biased, found.experts.groups) == ("sigmoid", True, 4)
     assert found.next_tokens == 1
     assert dict(found.latent.stretched) == {"rotary_scaling_factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("layers", "pipeline", "ends"), [(126, 16, (7, 7, 8)), (61, 16, (3, 2, 4)), (61, 8, (7, 6, 8))]
+)
+def test_layers_that_do_not_divide_are_told_with_ends_that_come_out(layers, pipeline, ends):
+    first, last, each = ends
+    said = stages.refused(layers, Layout(pipeline=pipeline)) or ""
+    assert f"megatron.first_layers={first} and megatron.last_layers={last} leave {each}" in said
+    assert stages.refused(layers, Layout(pipeline=pipeline, first_layers=first, last_layers=last)) is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (("moe",), "no experts, which moe is of"),
+        (("moe_act",), "no experts, which moe_act is of"),
+        (("shared_experts",), "no shared experts"),
+        (("mla_up_proj",), "latent attention, which this model does not have"),
+    ],
+)
+def test_parts_that_a_model_does_not_have_are_not_run_again(parts, said):
+    layout = Layout(recompute="selective", recompute_modules=parts)
+    assert said in (settings.refused(LLAMA, layout, 128) or "")
+    assert settings.refused(LLAMA, replace(layout, recompute="none"), 128) is None
+
+
+def test_recompute_modules_are_some_of_those_there_are():
+    assert parse_settings(["megatron.recompute_modules=mlp, layernorm"]) == (
+        ("megatron.recompute_modules", "layernorm,mlp"),
+    )
+    with pytest.raises(UsageError, match="'mlps' is none of core_attn"):
+        parse_settings(["megatron.recompute_modules=mlps"])
+    assert tuple(SETTINGS["megatron.recompute_modules"].choices) == PARTS
+    assert Layout(recompute="selective", recompute_modules=("mlp",)).runs_again("mlp")
+    assert not Layout(recompute="full", recompute_modules=("mlp",)).runs_again("mlp")
+
+
+def test_a_recipe_of_megatron_bridge_takes_several_modules_as_a_list():
+    words = ("--recompute-modules", "layernorm", "mlp", "--recompute-granularity", "selective", "--bf16", "--tp", "2")
+    assert bridge._flags(words) == {
+        "recompute_modules": ["layernorm", "mlp"], "recompute_granularity": "selective", "bf16": True, "tp": 2,
+    }  # fmt: skip

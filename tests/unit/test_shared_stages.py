@@ -9,7 +9,12 @@ from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.options.training.workload import make_workload
-from gpu_plan.planner.search.training.candidates import families
+from gpu_plan.planner.pipeline.schedules import Schedule
+from gpu_plan.planner.search.training.candidates import Family, families
+from gpu_plan.planner.search.training.piped.judge import refuses_halves
+from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import Checkpointing, Workload
 
 SPEC = ModelSpec(
@@ -48,3 +53,23 @@ def test_stages_that_ranks_compute_together_are_planned_where_both_are_asked_for
     assert whole == {"tp_pp"}
     unasked = {one.strategy.name for one in families(Workload(), cluster, True)}
     assert not unasked & {"tp_pp", "fsdp_tp_pp"}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "checkpointing", "said"),
+    [
+        ("ddp_pp", Checkpointing.NONE, "DDP would never reduce gradients"),
+        ("fsdp_pp", Checkpointing.NONE, "was not replayed beside FSDP2 or tensor parallel"),
+        ("tp_pp", Checkpointing.NONE, "was not replayed beside FSDP2 or tensor parallel"),
+        ("pp", Checkpointing.FULL, "would run again for each group of weights"),
+        ("pp", Checkpointing.NONE, None),
+    ],
+)
+def test_what_a_backward_in_halves_does_not_go_with(
+    strategy: str, checkpointing: Checkpointing, said: str | None
+) -> None:
+    halved = Pipeline(degree=2, schedule=Schedule.ZERO_BUBBLE)
+    family = Family(strategy=STRATEGIES[strategy], offload=Offload.NONE, checkpointing=checkpointing, pipeline=halved)
+    found = refuses_halves(family)
+    assert found is None if said is None else said in str(found)
+    assert refuses_halves(replace(family, pipeline=replace(halved, schedule=Schedule.ONE_F_ONE_B))) is None

@@ -32,7 +32,7 @@ def refusal(evaluator: Judge, family: Family, cuts: Sequence[Batch]) -> str | No
         return f"{spec.class_name} has {layers} layers, fewer than the {pipeline.stages} stages of {_asked(pipeline)}"
     if pipeline.virtual_stages > 1 and layers % pipeline.stages:
         return f"{_asked(pipeline)} are {pipeline.stages} stages, which do not divide {layers} layers"
-    halved = _refuses_halves(family)
+    halved = refuses_halves(family)
     if halved is not None:
         return halved
     if workload.stack.traits.is_trainer and workload.stack.traits.project != "transformers":
@@ -54,7 +54,7 @@ def refusal(evaluator: Judge, family: Family, cuts: Sequence[Batch]) -> str | No
     return None
 
 
-def _refuses_halves(family: Family) -> str | None:
+def refuses_halves(family: Family) -> str | None:
     """Why backward cannot be split in two under a strategy, in one line; None where it can, or is not.
 
     torch/distributed/pipelining/_backward.py: stage_backward_weight asks autograd for the gradients themselves: nothing
