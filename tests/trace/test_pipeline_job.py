@@ -156,7 +156,9 @@ def test_without_a_number_of_micro_batches_there_are_four_for_each_stage(plan: P
         ("llama-3", "--gpus 4xH100 --pp 4 --strategy fsdp", "--pp 4 takes all 4 GPUs"),
         ("llama-3", "--gpus 4xH100 --pp 2 --strategy pp", "is one pipeline over all 4 GPUs"),
         ("llama-3", "--gpus 4xH100 --pp 1 --strategy fsdp_pp", "contradict each other"),
-        ("llama-3", "--gpus 4xH100 --pp 2 --tp 2", "--tp 2 together with --pp 2"),
+        ("llama-3", "--gpus 4xH100 --pp 2 --ep 2", "--ep 2 together with --pp 2"),
+        ("gpt2", "--gpus 4xH100 --pp 2 --tp 2 --grad-accum 4", "has no plan for tensor parallel"),
+        ("llama-3", "--gpus 4xH100 --pp 2 --schedule zero-bubble --strategy ddp", "DDP would never reduce"),
         ("llama-3", "--gpus 2xH100 --pp 2 --peft lora", "adapters in a pipeline are not in this version"),
         ("llama-3", "--gpus 2xH100 --pp 2 --stack trl", "--stack trl"),
         ("llama-3", "--gpus 2xH100 --pp 0", "--pp '0' is not a positive integer"),
@@ -188,3 +190,30 @@ def test_a_plan_in_stages_is_exported(plan: Plan, folder: Path, capsys: pytest.C
         assert set(beside) <= names, path.name
     assert main(["export", str(saved), "--to", "accelerate", "-o", str(folder / "other")]) == 2
     assert "accelerate launch runs no pipeline; use --to torchrun" in capsys.readouterr().err
+
+
+def test_ranks_that_compute_a_stage_together_hold_a_part_of_it(plan: Plan) -> None:
+    words = ("--pp", "2", "--pin", "--micro-batch", "2", "--grad-accum", "4")
+    code, whole, _ = plan("llama-3", "--gpus", "2xH100", *words)
+    shared_code, shared, _ = plan("llama-3", "--gpus", "4xH100", "--tp", "2", *words)
+    sharded_code, sharded, _ = plan("llama-3", "--gpus", "8xH100", "--tp", "2", "--strategy", "fsdp", *words)
+    assert (code, shared_code, sharded_code) == (0, 0, 0)
+    names = [found["plans"][0]["strategy"]["name"] for found in (whole, shared, sharded)]
+    assert names == ["pp", "tp_pp", "fsdp_tp_pp"]
+    each = [[stage["parameters"] for stage in found["plans"][0]["stages"]] for found in (whole, shared, sharded)]
+    assert all(one / 2 < part < one * 0.6 for one, part in zip(each[0], each[1], strict=True)), "norms stay whole"
+    assert each[1] == each[2], "told whole, as a stage's rank computes it"
+    parts = shared["plans"][0]["speed"]["parts"]
+    assert parts["exposed_communication"] > whole["plans"][0]["speed"]["parts"]["exposed_communication"]
+
+
+def test_a_backward_in_halves_keeps_what_the_weights_gradients_need(plan: Plan) -> None:
+    words = ("--gpus", "2xH100", "--pp", "2", "--vpp", "2", "--pin", "--micro-batch", "2", "--grad-accum", "4")
+    last = {}
+    for schedule in ("interleaved", "zero-bubble"):
+        code, document, _ = plan("llama-3", *words, "--schedule", schedule)
+        assert code == 0
+        best = document["plans"][0]
+        assert best["speed"]["parts"]["bubble"] > 0
+        last[schedule] = best["stages"][-1]["peak_allocated_bytes"]
+    assert last["zero-bubble"] > last["interleaved"]
