@@ -40,6 +40,7 @@ from gpu_plan.planner.strategy.zero.stage3.views import (
     viewed_parameters,
 )
 from gpu_plan.planner.trace.events import Kind, Mark
+from gpu_plan.planner.workload.training import Checkpointing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +216,8 @@ class _Walk:
             launched(kernels, (at, len(acts)))
             self._hook(at, position, kind, subject)
         end = builder.at_mark(in_pass, Mark.BACKWARD_END)
+        for module in self._entered_last():
+            coordinator.fetch(end, module, backward=True)
         self._reduce(end)
         self._queues.end_backward(self._moment(end))
         coordinator.finish_backward(end)
@@ -251,6 +254,22 @@ class _Walk:
 
     def _moment(self, at: Point) -> tuple[int, int]:
         return at, len(self._script.acts)
+
+    def _entered_last(self) -> list[int]:
+        """A frozen input embedding (the first lookup that runs), to which backward comes although it has no gradient.
+
+        Checkpointing has its output require one (transformers modeling_utils.py: gradient_checkpointing_enable,
+        enable_input_require_grads). That hook is registered before DeepSpeed's, whose own is then put around an output
+        that does (parameter_offload.py: _pre_backward_module_hook): the weight is gathered once more, and one that is
+        needed at the end of the recorded order is not let go of after forward.
+        """
+        context, trace = self._walked.context, self._trace
+        if not context.peft.adapts or context.checkpointing is Checkpointing.NONE:
+            return []
+        frozen = {parameter.module for parameter in trace.parameters if not parameter.trainable}
+        entered = trace.subject[trace.kind == Kind.ENTER].tolist()
+        first = next((module for module in entered if module in self._lookups), None)
+        return [] if first is None or trace.modules[first] not in frozen else [first]
 
     def _lets_go(self) -> int:
         """Event after which the pass before is forgotten; the Trainer forgets it when backward has ended."""
