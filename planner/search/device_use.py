@@ -111,7 +111,16 @@ class DeviceUse:
     @property
     def used_bytes(self) -> int:
         """What the device is expected to show in use: of a run that gives cached memory back, once it has settled."""
-        return max(self.used_low_bytes, min(self.expected_bytes, self.used_high_bytes))
+        expected = min(self.expected_bytes, self.used_high_bytes)
+        if self.simulated is not None and self.simulated.retries:
+            # It found no room beyond that, whatever the device has beside.
+            expected = min(expected, max(self.capacity_bytes, self._expected_tensors))
+        return max(self.used_low_bytes, expected)
+
+    @property
+    def _expected_tensors(self) -> int:
+        """Tensors at the peak, and what is expected outside the allocator."""
+        return self.profile.peak_allocated_bytes + sum(term.expected for term in self.terms)
 
     @property
     def used_low_bytes(self) -> int:
@@ -136,8 +145,7 @@ class DeviceUse:
         if self.device_bytes is None or self.simulated is None or not self.simulated.retries:
             return high
         # Where a run fills the device, the more lies outside the allocator, the less is left for it.
-        expected = self.profile.peak_allocated_bytes + sum(term.expected for term in self.terms)
-        return min(high, max(self.device_bytes, self.used_low_bytes, expected))
+        return min(high, max(self.device_bytes, self.used_low_bytes, self._expected_tensors))
 
 
 Use = TypeVar("Use", bound=DeviceUse)

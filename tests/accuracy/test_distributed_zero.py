@@ -10,7 +10,8 @@ from functools import cache
 
 import pytest
 
-from gpu_plan.planner.workload.training import Precision
+from gpu_plan.planner.units import KIB
+from gpu_plan.planner.workload.training import Checkpointing, Precision
 from tests.support.distributed_reference import RankRun, run_ranks, sample_runs
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import differences, measured, replayed
@@ -133,6 +134,17 @@ def test_frozen_layers_keep_their_inputs_and_adapters_stay_fp32() -> None:
             assert {value for name, value in apart.items() if not name.startswith("pass 1")} == {shares}
             later = {value for name, value in apart.items() if name.startswith("pass 1")}
             assert later <= {shares} | ({shares - trained} if element == 2 else set())
+
+
+@pytest.mark.slow
+def test_a_frozen_embedding_stays_where_checkpointing_has_its_output_require_a_gradient() -> None:
+    """In the second iteration, whose order is known; in the first backward the replay is 10 KiB above real ranks."""
+    case = replace(ADAPTED[0], checkpointing=Checkpointing.FULL)
+    run = run_ranks([case], 2)[0]
+    shares = sum(p.numel // 2 * 4 for p in trace_of(case).parameters)
+    for apart in differing(run):
+        assert {value for name, value in apart.items() if name != "pass 0 backward_peak"} == {shares}
+        assert 0 <= apart["pass 0 backward_peak"] - shares <= 10 * KIB
 
 
 @pytest.mark.slow

@@ -55,6 +55,7 @@ def test_a_run_that_fills_its_device_shows_no_more_than_the_device_has() -> None
     )
     found = replace(use(filled, capacity=16 * GIB + MIB), device_bytes=16 * GIB + 2 * MIB)
     assert found.used_high_bytes == 16 * GIB + 2 * MIB
+    assert found.used_bytes == found.capacity_bytes, "what nobody can use stays free"
     assert replace(found, device_bytes=None).used_high_bytes == 16 * GIB + 3 * MIB
     assert replace(found, device_bytes=GIB).used_high_bytes == found.used_low_bytes == 15 * GIB + MIB
 
