@@ -8,7 +8,7 @@ import numpy as np
 
 from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.speed.model import Collective, CollectiveKind, Phase
-from gpu_plan.planner.trace.events import Kind, Mark, StepTrace
+from gpu_plan.planner.trace.events import IntArray, Kind, Mark, StepTrace
 
 _COLLECTIVES: Mapping[str, CollectiveKind] = {
     "allreduce_": "all_reduce",
@@ -16,6 +16,7 @@ _COLLECTIVES: Mapping[str, CollectiveKind] = {
     "all_gather_into_tensor": "all_gather",
     "_allgather_base_": "all_gather",
     "reduce_scatter_tensor": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter",
     "alltoall_base_": "all_to_all",
     "all_to_all_single": "all_to_all",
     "allgather_": "all_gather",
@@ -29,18 +30,21 @@ _BACKWARD = 1
 _PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 
-def collectives_of(trace: StepTrace, ranks: int, experts: int, micro_batch: int) -> tuple[Collective, ...]:
+def collectives_of(
+    trace: StepTrace, ranks: int, experts: int, micro_batch: int, *, asynchronous: bool = False
+) -> tuple[Collective, ...]:
     """Calls of one micro step, equal ones once. The computation waits for each: what follows reads what it puts out.
 
-    `ranks` compute one copy together, `experts` send each other their tokens.
+    `ranks` compute one copy together, `experts` send each other their tokens. `asynchronous`: a library that waits for
+    a call in backward no sooner than something reads what it puts out.
     """
     sizes = trace.tensor_bytes(micro_batch)
-    counts: Counter[tuple[CollectiveKind, int, Phase]] = Counter()
+    counts: Counter[tuple[CollectiveKind, int, Phase, float]] = Counter()
     for operator, kind in _calls(trace):
-        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
-        nbytes = int(sizes[written[written >= 0]].sum())
+        nbytes = _bytes_of(trace, operator, kind, ranks, sizes)
         phase = _PHASES[min(int(trace.op_phase[operator]), 1)]
-        counts[kind, nbytes * (ranks if kind == "reduce_scatter" else 1), phase] += 1
+        waits = not asynchronous or kind == "all_to_all" or phase == "forward"
+        counts[kind, nbytes, phase, 0.0 if waits else _beside(trace, operator, micro_batch)] += 1
     return tuple(
         Collective(
             kind=kind,
@@ -51,9 +55,41 @@ def collectives_of(trace: StepTrace, ranks: int, experts: int, micro_batch: int)
             overlap=False,
             ranks=experts if kind == "all_to_all" else ranks,
             axis="expert" if kind == "all_to_all" else "tensor",
+            products=products,
         )
-        for (kind, nbytes, phase), count in counts.items()
+        for (kind, nbytes, phase, products), count in counts.items()
+        if nbytes
     )
+
+
+def _bytes_of(trace: StepTrace, operator: int, kind: CollectiveKind, ranks: int, sizes: IntArray) -> int:
+    """Of the whole tensor, as `Collective` counts it. What goes into a buffer that was there, or into a tensor that the
+    operator's schema does not say it writes (c10d's alltoall_base_), is known by what is sent."""
+    written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
+    found = int(sizes[written[written >= 0]].sum()) * (ranks if kind == "reduce_scatter" else 1)
+    if found:
+        return found
+    read = trace.op_reads[trace.op_reads_at[operator] : trace.op_reads_at[operator + 1]]
+    sent = int(sizes[read[-1]]) if len(read) and read[-1] >= 0 else 0
+    return sent * (ranks if kind == "all_gather" else 1)
+
+
+def _beside(trace: StepTrace, operator: int, micro_batch: int) -> float:
+    """FLOPs of what stands between a call and the first operator that reads what it puts out, in its own phase; 0 where
+    none does."""
+    written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
+    if not (written >= 0).any():
+        return 0.0
+    phase = trace.op_phase[operator]
+    for later in range(operator + 1, len(trace.op_phase)):
+        if trace.op_phase[later] != phase:
+            return 0.0
+        read = trace.op_reads[trace.op_reads_at[later] : trace.op_reads_at[later + 1]]
+        if np.isin(read, written).any():
+            between = slice(operator + 1, later)
+            fixed, growing = trace.op_flops_fixed[between], trace.op_flops_per_sample[between]
+            return float((fixed + growing * micro_batch).sum())
+    return 0.0
 
 
 def exchanges_of(

@@ -5,7 +5,7 @@ rests on measurements takes the place of the analytic one behind the same three 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from gpu_plan.planner.errors import InputError
@@ -70,6 +70,9 @@ class Collective:
     beside: tuple[int, float] = (0, 0.0)
     """Of calls that are waited for: a phase of the trace, and how many of its fused attention operators, each of the
     mean length, run between a call and the wait for it: a ring's blocks."""
+
+    products: float = 0.0
+    """Of calls that are waited for: FLOPs of the products that are computed between a call and the wait for it."""
 
     def __post_init__(self) -> None:
         if self.bytes < 0 or self.count < 0 or (self.ranks is not None and self.ranks < 1):
@@ -141,6 +144,28 @@ class AxisTime:
     exposed_seconds: float
     """By which the step would be shorter without them."""
 
+    def times(self, count: int) -> "AxisTime":
+        """Of `count` equal steps."""
+        return replace(
+            self,
+            calls=self.calls * count,
+            bytes=self.bytes * count,
+            seconds=self.seconds * count,
+            exposed_seconds=self.exposed_seconds * count,
+        )
+
+    def plus(self, other: "AxisTime | None") -> "AxisTime":
+        """Of both, one after the other."""
+        if other is None:
+            return self
+        return replace(
+            self,
+            calls=self.calls + other.calls,
+            bytes=self.bytes + other.bytes,
+            seconds=self.seconds + other.seconds,
+            exposed_seconds=self.exposed_seconds + other.exposed_seconds,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
@@ -164,6 +189,8 @@ class StepTime:
     """Between device and host, hidden or not."""
     exposed_communication_seconds: float
     """Of both kinds, the part during which the computation waits."""
+    exposed_by_phase: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """The same in forward, in backward with recomputation, and in the optimizer's step."""
     tokens_per_second_per_gpu: float
     samples_per_second: float
     """Of the whole cluster."""

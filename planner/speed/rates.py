@@ -132,9 +132,13 @@ def _matmul_shares() -> _Shares:
 
 def training_share(architecture: str) -> tuple[float, float]:
     """Slow and expected share of a burst's rate that the products of a training step reach."""
-    known: dict[str, float] = {row["architecture"]: row["share"] for row in efficiency_data()["training"]}
-    own = known.get(architecture)
-    return (min(known.values()), median(known.values())) if own is None else (own, own)
+    known: dict[str, tuple[float, float]] = {
+        row["architecture"]: (row["share"] * row["low"], row["share"]) for row in efficiency_data()["training"]
+    }
+    if architecture in known:
+        return known[architecture]
+    shares = [share for _, share in known.values()]
+    return min(shares), median(shares)
 
 
 def intensity_share(flop_per_byte: FloatArray) -> FloatArray:
@@ -184,7 +188,7 @@ def matmul_share(gpu: Gpu, dtype: str) -> Rate:
     burst = own_or_kin(gpu, known, "matrix products in bursts")
     slow, expected = training_share(gpu.architecture)
     found = Rate(
-        slow=min(burst.slow, burst.expected * slow),
+        slow=min(burst.slow, min(typical for _, typical, _ in _rows(gpu, known)) * slow),
         expected=burst.expected * expected,
         fast=burst.fast,
         basis=worst_basis((burst.basis, "source")),
@@ -196,15 +200,23 @@ def matmul_share(gpu: Gpu, dtype: str) -> Rate:
     return Rate(slow=found.slow, expected=found.expected, fast=found.fast, basis="assumed", note=note)
 
 
+def _rows(gpu: Gpu, known: Mapping[str, tuple[float, float, float]]) -> list[tuple[float, float, float]]:
+    """The device's own figures, else its architecture's, else all."""
+    if gpu.id in known:
+        return [known[gpu.id]]
+    catalog = load_gpus()
+    similar = [shares for gpu_id, shares in known.items() if catalog[gpu_id].architecture == gpu.architecture]
+    return similar or list(known.values())
+
+
 def own_or_kin(gpu: Gpu, known: Mapping[str, tuple[float, float, float]], what: str) -> Rate:
     """The device's own figures, else the median of its architecture's, else of all."""
     if gpu.id in known:
         slow, expected, fast = known[gpu.id]
         note = f"{what}: {expected:.0%} of peak, measured on {gpu.short}"
         return Rate(slow=slow, expected=expected, fast=fast, basis="measured", note=note)
-    catalog = load_gpus()
-    similar = [shares for gpu_id, shares in known.items() if catalog[gpu_id].architecture == gpu.architecture]
-    rows = similar or list(known.values())
+    rows = _rows(gpu, known)
+    similar = len(rows) < len(known)
     expected = median(row[1] for row in rows)
     of = f"{len(rows)} {gpu.architecture} devices" if similar else f"all {len(rows)} measured devices"
     return Rate(

@@ -40,6 +40,7 @@ from gpu_plan.planner.speed.operators import (
     FORWARD,
     RECOMPUTE,
     OperatorCache,
+    OperatorClass,
     Operators,
     collect,
 )
@@ -74,7 +75,12 @@ class _Parts:
     optimizer: float
     communication: float
     host_transfer: float
-    exposed: float
+    waited: tuple[float, float, float]
+    """For transfers, in forward, in backward with recomputation, and in the optimizer's step."""
+
+    @property
+    def exposed(self) -> float:
+        return sum(self.waited)
 
     @property
     def total(self) -> float:
@@ -149,7 +155,7 @@ class _Step:
     def send(self, collectives: list[Collective], calls: list[Rate]) -> None:
         """What is sent, and the seconds of one call of each."""
         self.hooked = hooked_seconds(self.work, collectives)
-        self.transfers = _transfers(self.work, self.operators, self.device, collectives, calls)
+        self.transfers = _transfers(self.work, self.operators, self.device, self.taken, collectives, calls)
         self.by_host = self.work.optimizer.on_host or not all(transfer.in_device for transfer in self.transfers)
 
     def compute(self, bound: int) -> FloatArray:
@@ -227,31 +233,48 @@ class _Step:
 
 
 def _transfers(
-    work: StepWork, operators: Operators, device: StepDevice, collectives: list[Collective], calls: list[Rate]
+    work: StepWork,
+    operators: Operators,
+    device: StepDevice,
+    taken: Rate,
+    collectives: list[Collective],
+    calls: list[Rate],
 ) -> list[Transfer]:
-    """Collectives with the seconds of all their calls, and of those that hide behind attention."""
+    """Collectives with the seconds of all their calls, and of those that hide behind attention or products; `taken`:
+    the share of the multiprocessors that a call takes from what it hides behind."""
     blocks = [attention_block(operators, work.micro_batch, device, bound) for bound in (SLOW, EXPECTED, FAST)]
     return [
         Transfer(
             collective=collective,
             seconds=(call.slow * collective.count, call.expected * collective.count, call.fast * collective.count),
-            hidden=_hidden(collective, (call.slow, call.expected, call.fast), blocks),
+            hidden=_hidden(collective, (call.slow, call.expected, call.fast), blocks, device, taken),
         )
         for collective, call in zip(collectives, calls, strict=True)
     ]
 
 
 def _hidden(
-    collective: Collective, calls: tuple[float, float, float], blocks: list[FloatArray]
+    collective: Collective,
+    calls: tuple[float, float, float],
+    blocks: list[FloatArray],
+    device: StepDevice,
+    taken: Rate,
 ) -> tuple[float, float, float]:
-    """Seconds of all calls during which blocks of attention are computed, slow, expected, fast."""
+    """Seconds of all calls that cost nothing, since attention or products run beside them: slow, expected, fast. Beside
+    a product that fills the device a call may get its multiprocessors only at the product's end: slow hides none."""
     phase, beside = collective.beside
-    if not beside:
+    if not beside and not collective.products:
         return 0.0, 0.0, 0.0
-    slow, expected, fast = (
-        min(call, beside * float(block[phase])) * collective.count for call, block in zip(calls, blocks, strict=True)
-    )
-    return slow, expected, fast
+
+    def seconds(bound: int) -> float:
+        if beside:
+            return min(calls[bound], beside * float(blocks[bound][phase]))
+        if bound == SLOW:
+            return 0.0
+        products = collective.products / float(device.flops[bound, OperatorClass.MATMUL])
+        return min(calls[bound], products) * (1 - taken.bounds[bound])
+
+    return tuple(seconds(bound) * collective.count for bound in (SLOW, EXPECTED, FAST))  # type: ignore[return-value]
 
 
 def _at_bounds(transfers: list[Transfer], links: int, host: int) -> list[Transfer]:
@@ -280,10 +303,10 @@ def _parts(
     work: StepWork, *, compute: FloatArray, optimizer: float, transfers: list[Transfer], beside: Beside
 ) -> _Parts:
     steps = work.accumulation_steps
-    exposed = 0.0
+    waited: dict[Phase, float] = {"forward": 0.0, "backward": 0.0, "step": 0.0}
     for phase, pers, seconds, times in _phases(work, compute, optimizer):
         if times:
-            exposed += times * exposed_seconds(transfers, phase, pers, seconds, beside)
+            waited[phase] += times * exposed_seconds(transfers, phase, pers, seconds, beside)
     sums = {False: 0.0, True: 0.0}
     for transfer in transfers:
         collective = transfer.collective
@@ -296,7 +319,7 @@ def _parts(
         optimizer=optimizer,
         communication=sums[False],
         host_transfer=sums[True],
-        exposed=exposed,
+        waited=(waited["forward"], waited["backward"], waited["step"]),
     )
 
 
@@ -353,6 +376,7 @@ def _step_time(
         communication_seconds=expected.communication,
         host_transfer_seconds=expected.host_transfer,
         exposed_communication_seconds=expected.exposed,
+        exposed_by_phase=expected.waited,
         tokens_per_second_per_gpu=samples * work.trace.tokens_per_sample / cluster.world_size / seconds,
         samples_per_second=samples / seconds,
         model_flops=model_flops,

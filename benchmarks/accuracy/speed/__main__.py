@@ -31,7 +31,7 @@ from benchmarks.accuracy.truth import Kind, read_truth
 from gpu_plan.planner.errors import InputError, PlanError
 
 _HERE = Path(__file__).parents[2]
-_COMMITTED = _HERE / "data" / "published_speed.json"
+_COMMITTED = (_HERE / "data" / "published_speed.json", _HERE / "data" / "published_degrees.json")
 _HEAD = """# Step times against published ones
 
 Written by `python -m benchmarks.accuracy.speed`. Errors are of predicted / measured − 1; *bias* is the median ratio
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints the figures; writes the committed results where no file was given."""
     given = _parser().parse_args(arguments)
     try:
-        lines, aside = _read(given.scored) if given.scored else _estimate(given.truth or [_COMMITTED])
+        lines, aside = _read(given.scored) if given.scored else _estimate(given.truth or _COMMITTED)
     except PlanError as problem:
         print(f"accuracy: error: {problem}", file=sys.stderr)
         return 2

@@ -2,25 +2,23 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.accuracy.machines import cluster_of
 from benchmarks.accuracy.models import Models, sizes_of
 from benchmarks.accuracy.row import Row, SetAside, field, is_true, needed, number, software_group, text, whole
-from benchmarks.accuracy.speed import internevo
+from benchmarks.accuracy.speed import internevo, megatron
 from benchmarks.accuracy.speed.internevo import zero1_of
+from benchmarks.accuracy.speed.setup import Setup
 from benchmarks.accuracy.speed.way import way_of
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.adapter import Adapter
-from gpu_plan.planner.model.source.resolve import ModelSource
-from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.units import GIB
 from gpu_plan.planner.workload.training import (
     MOST_TOKENS,
     Attention,
-    Checkpointing,
     Optimizer,
     Peft,
     Workload,
@@ -57,7 +55,7 @@ own pages name it)."""
 _ATTENTION: Mapping[str, str] = {"llm-foundry": "flash1", "torchao": "flash"}
 """Triton's first FlashAttention was the benchmark script's default; behind SDPA torch chose FlashAttention-2 before it
 named cuDNN's first (torchao's runs)."""
-_MEGATRON = ("megatron", "bigscience", "primus", "vtrain", "mlperf", "nemo")
+_MEGATRON = ("megatron", "bigscience", "primus", "vtrain", "mlperf", "nemo", "simumax")
 _DIFFERENCES = {
     "llm-foundry": "the benchmark script's default attention was Triton's: compared with the first FlashAttention",
     "fsdp_qlora": "LoRA on a bf16 base: compared with LitGPT's stack, whose adapters are in bf16 as well",
@@ -71,39 +69,18 @@ _TARGETS = {
 """Adapted modules in the names of the built class, where the row has others or none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """One row in this program's words."""
-
-    source: ModelSource | None
-    config: Mapping[str, Any] | None
-    """Config where no source has one."""
-    cluster: Cluster
-    workload: Workload
-    strategy: str
-    mirrored: Strategy
-    """What is estimated: the registry's, or that of the run's own software."""
-    checkpointing: Checkpointing
-    adapter: Adapter | None
-    micro_batch: int
-    accumulation_steps: int
-    differences: tuple[str, ...]
-
-
 def _check(row: Row) -> None:
     """SetAside for what cannot be compared."""
     if text(row, "confidence") == "low":
         raise SetAside("configuration incomplete")
     if "inference" in text(row, "task"):
         raise SetAside("no training")
-    if any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in ("tp", "pp", "cp", "ep")):
-        raise SetAside("tensor, pipeline, context or expert parallel")
+    if not _is_megatron(row) and any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in ("pp", "cp", "ep")):
+        raise SetAside("pipeline, context or expert parallel outside of Megatron")
     device = text(row, "gpu.model")
     if "power limited" in device.lower() and _WATTS.search(device) is None:
         raise SetAside("devices of a power limit that is not told")
     group = software_group(row)
-    if any(word in f"{group} {text(row, 'source')} {text(row, 'software')}".lower() for word in _MEGATRON):
-        raise SetAside("Megatron's own kernels")
     if group == "litgpt":
         raise SetAside("iteration time of samples of unknown length: the stated one is that of the longest")
     if group == "qwen-readme" and not field(row, "lora"):
@@ -112,12 +89,17 @@ def _check(row: Row) -> None:
         raise SetAside("no speed")
 
 
-def measured_step_seconds(row: Row, micro_batch: int, accumulation: int, seq_len: int) -> float:
-    """Seconds of one optimizer step."""
-    rate = number(row, "measured.tokens_per_s_per_gpu")
-    if rate is not None:
-        return micro_batch * accumulation * seq_len / rate
-    seconds = number(row, "measured.step_time_s")
+def _is_megatron(row: Row) -> bool:
+    told = f"{software_group(row)} {text(row, 'source')} {text(row, 'software')}".lower()
+    return any(word in told for word in _MEGATRON)
+
+
+def measured_step_seconds(row: Row, tokens: float) -> float:
+    """Seconds of one optimizer step of so many tokens a device; the time itself where degrees share a sample."""
+    rate, seconds = number(row, "measured.tokens_per_s_per_gpu"), number(row, "measured.step_time_s")
+    shared = any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in ("tp", "pp", "cp"))
+    if rate is not None and not (shared and seconds is not None):
+        return tokens / rate
     assert seconds is not None
     return seconds
 
@@ -143,11 +125,14 @@ def setup_of(row: Row, models: Models) -> Setup:
     """The configuration of a row. SetAside with the reason why it cannot be said."""
     _check(row)
     group = software_group(row)
+    if _is_megatron(row):
+        return megatron.setup_of(row)
     cluster = _cluster(row, group)
     micro_batch = needed(row, "micro_batch_per_gpu", "micro batch", MOST_TOKENS)
-    accumulation = needed(row, "grad_accum", "accumulation", 2**20) if field(row, "grad_accum") is not None else 1
+    counted = "num_microbatches" if field(row, "grad_accum") is None else "grad_accum"
+    accumulation = needed(row, counted, "accumulation", 2**20) if field(row, counted) is not None else 1
     seq_len = needed(row, "seq_len", "sequence length", MOST_TOKENS // micro_batch)
-    own = _own_config(row, seq_len)
+    own = _own_config(row, seq_len, group)
     source = None if own else models.of(row)
     strategy = _strategy(row)
     adapter = _adapter(row)
@@ -166,6 +151,7 @@ def setup_of(row: Row, models: Models) -> Setup:
         lora_targets=adapter.targets if adapter else None,
         strategy=strategy,
         settings=tuple(sorted((*_settings(row, group), *way.settings))),
+        tensor_parallel=needed(row, "parallel.tp", "degree tp", 2**14) if strategy == "fsdp_tp" else None,
         fused_loss="fused-linear" in text(row, "fused_or_chunked_loss"),
     )
     return Setup(
@@ -232,6 +218,10 @@ def _attention(row: Row) -> Attention:
 def _strategy(row: Row) -> str:
     """Name in the registry. SetAside where nothing there is like the row's."""
     name = text(row, "strategy")
+    if (whole(row, "parallel.tp") or 1) > 1:
+        if name.startswith("FSDP2 "):
+            return "fsdp_tp"
+        raise SetAside("tensor parallel of a project's own")
     if "NO_SHARD" in name or name.startswith("DDP"):
         return "ddp"
     if "HYBRID_SHARD" in name:
@@ -260,9 +250,29 @@ def _cluster(row: Row, group: str) -> Cluster:
     return replace(cluster, gpu=replace(cluster.gpu, network_bytes_per_s=node_rate / cluster.gpus_per_node))
 
 
-def _own_config(row: Row, seq_len: int) -> Mapping[str, Any] | None:
+def _kempnerforge(row: Row, seq_len: int) -> Mapping[str, Any]:
+    """Llama 3's layers alone; their width by Llama's own rule, in multiples of 256 (kempnerforge/config/schema.py)."""
+    if "MoE" in text(row, "model"):
+        raise SetAside("KempnerForge's own experts")
+    hidden = needed(row, "arch.hidden_size", "hidden of the model", 2**20)
+    factor = number(row, "arch.ffn_dim_multiplier") or 1.0
+    told = whole(row, "arch.intermediate_size")
+    return {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": hidden,
+        "intermediate_size": told or -(-int(hidden * 8 / 3 * factor) // 256) * 256,
+        "num_hidden_layers": needed(row, "arch.num_hidden_layers", "layers of the model", 2**12),
+        "num_attention_heads": needed(row, "arch.num_attention_heads", "heads of the model", 2**12),
+        "num_key_value_heads": whole(row, "arch.num_key_value_heads"),
+        "vocab_size": needed(row, "arch.vocab_size", "vocab of the model", 2**24),
+        "max_position_embeddings": seq_len, "tie_word_embeddings": False,
+    }  # fmt: skip
+
+
+def _own_config(row: Row, seq_len: int, group: str) -> Mapping[str, Any] | None:
     if text(row, "model") in _OWN_CONFIGS:
         return _OWN_CONFIGS[text(row, "model")]
+    if group == "kempnerforge":
+        return _kempnerforge(row, seq_len)
     if not text(row, "model").startswith("mosaicml MPT"):
         return None
     sizes = sizes_of(row)

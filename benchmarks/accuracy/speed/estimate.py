@@ -10,16 +10,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.accuracy.models import Models
-from benchmarks.accuracy.row import Row, identity, text
-from benchmarks.accuracy.speed.cases import Setup, group_of, measured_step_seconds, setup_of
+from benchmarks.accuracy.row import Row, SetAside, identity, text
+from benchmarks.accuracy.speed.cases import group_of, measured_step_seconds, setup_of
+from benchmarks.accuracy.speed.setup import Setup
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
-from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.candidates import Batch
 from gpu_plan.planner.search.training.evaluate import Evaluator
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.workload.training import Stack
+
+_STATES = (Category.PARAMETERS, Category.GRADIENTS, Category.OPTIMIZER_STATE)
 
 
 class SpeedLines:
@@ -36,12 +39,20 @@ class SpeedLines:
         # transformers made reentrant checkpoints by default before its release 5; every row is older.
         speed = RooflineModel(reentrant=setup.workload.stack is Stack.TRAINER)
         evaluator = Evaluator(
-            provider=self._provider(setup), workload=setup.workload, cluster=setup.cluster, speed=speed
+            provider=self._provider(setup),
+            workload=setup.workload,
+            cluster=setup.cluster,
+            speed=speed,
+            config=setup.config,
         )
-        family = Family(strategy=setup.mirrored, offload=Offload.NONE, checkpointing=setup.checkpointing)
+        family = setup.family
         batch = Batch(micro_batch=setup.micro_batch, accumulation_steps=setup.accumulation_steps)
-        time = evaluator.judge(family, batch).time
-        measured = measured_step_seconds(row, setup.micro_batch, setup.accumulation_steps, setup.workload.seq_len)
+        judged = evaluator.judge(family, batch)
+        if sum(judged.profile.at_peak.get(kind, 0) for kind in _STATES) > judged.capacity_bytes:
+            raise SetAside("its states, as told, are larger than its devices")
+        time = judged.time
+        tokens = setup.micro_batch * setup.accumulation_steps * setup.workload.seq_len / family.copy_ranks
+        measured = measured_step_seconds(row, tokens)
         return {
             "kind": "speed",
             "id": identity(row),
@@ -53,7 +64,8 @@ class SpeedLines:
             "compared_as": str(setup.workload.stack),
             "micro_batch": setup.micro_batch,
             "accumulation_steps": setup.accumulation_steps,
-            "tokens": setup.micro_batch * setup.accumulation_steps * setup.workload.seq_len,
+            "degrees": setup.degrees,
+            "tokens": tokens,
             "seq_len": setup.workload.seq_len,
             "checkpointing": str(setup.checkpointing),
             "measured": measured,

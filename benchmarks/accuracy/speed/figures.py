@@ -20,6 +20,7 @@ CUTS: Mapping[str, Callable[[Line], str]] = {
     "group": lambda line: str(line["group"]),
     "GPU": lambda line: str(line["gpus"]).rpartition("x")[2],
     "strategy": lambda line: str(line["strategy"]),
+    "degrees": lambda line: str(line.get("degrees") or "data parallel alone"),
     "sequence length": lambda line: next((name for most, name in _LENGTHS if line["seq_len"] <= most), "above 8192"),
     "source": lambda line: source_of(line),
 }
@@ -157,7 +158,13 @@ def _devices(line: Line) -> int:
 
 
 def _plan(line: Line) -> tuple[Any, ...]:
-    return line["strategy"], line["micro_batch"], line.get("accumulation_steps"), line["checkpointing"]
+    return (
+        line["strategy"],
+        line.get("degrees"),
+        line["micro_batch"],
+        line.get("accumulation_steps"),
+        line["checkpointing"],
+    )
 
 
 def _order(lines: Sequence[Line]) -> dict[str, float | int]:

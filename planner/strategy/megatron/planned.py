@@ -1,5 +1,6 @@
 """A rank of a job that the search judges."""
 
+from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.megatron.settings import flag
 from gpu_plan.planner.speed.model import Collective, OptimizerWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
@@ -54,29 +55,34 @@ def planned_rank(context: RankContext) -> RankPlan:
     )
     return RankPlan(
         stream=stream,
-        collectives=_collectives(context.trace, rules),
+        collectives=_collectives(context.trace, rules, part.layout),
         optimizer_work=OptimizerWork(parameter_bytes_read_written=stepped * _TOUCHED, elements=stepped),
         notes=notes_of(context),
     )
 
 
-def _collectives(trace: StepTrace, rules: StateRules) -> tuple[Collective, ...]:
-    """Gradients summed over data parallel ranks and parameters gathered again, once a step."""
+def _collectives(trace: StepTrace, rules: StateRules, layout: Layout) -> tuple[Collective, ...]:
+    """Gradients summed over data parallel ranks and parameters gathered again, once a step. Ranks that share a layer,
+    or hold a group's experts, are numbered first (megatron/core/parallel_state.py: initialize_model_parallel)."""
     found = []
-    for experts, ranks in ((False, rules.data_parallel), (True, rules.expert_data_parallel)):
+    groups = (
+        (False, rules.data_parallel, layout.tensor),
+        (True, rules.expert_data_parallel, layout.expert_tensor * layout.expert),
+    )
+    for experts, ranks, stride in groups:
         elements = sum(one.numel for one in trace.parameters if one.experts is experts)
         if ranks == 1 or not elements:
             continue
         reduced = elements * rules.gradient_bytes
         if not rules.distributed:
-            found.append(_once("all_reduce", reduced, ranks, rules.overlap, "backward"))
+            found.append(_once("all_reduce", reduced, ranks, rules.overlap, "backward", stride))
             continue
-        found.append(_once("reduce_scatter", reduced, ranks, rules.overlap, "backward"))
-        found.append(_once("all_gather", elements * _HALF, ranks, rules.overlap, "forward"))
+        found.append(_once("reduce_scatter", reduced, ranks, rules.overlap, "backward", stride))
+        found.append(_once("all_gather", elements * _HALF, ranks, rules.overlap, "forward", stride))
     return tuple(found)
 
 
-def _once(kind: str, nbytes: int, ranks: int, overlap: bool, phase: str) -> Collective:
+def _once(kind: str, nbytes: int, ranks: int, overlap: bool, phase: str, stride: int) -> Collective:
     return Collective(
         kind=kind,  # type: ignore[arg-type]
         bytes=nbytes,
@@ -84,4 +90,5 @@ def _once(kind: str, nbytes: int, ranks: int, overlap: bool, phase: str) -> Coll
         per="step",
         overlap=overlap,
         ranks=ranks,
+        stride=stride,
     )

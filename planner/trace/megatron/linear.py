@@ -12,8 +12,11 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.trace.megatron.group import all_sum, gather, scatter_sum
+from gpu_plan.planner.trace.recording.recorder import STANDS_FOR_BYTES
 
 Parallel = Literal["column", "row", "none"]
+_MAIN_GRADIENT_BYTES = 4
+"""Of an element of the buffer that a fused product reads, adds to and writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,5 +258,6 @@ def give_dummies(model: nn.Module) -> None:
         shape = tuple(weight.shape)
         if shape not in found:
             found[shape] = torch.empty(shape, dtype=weight.dtype, device="meta")
+            setattr(found[shape], STANDS_FOR_BYTES, _MAIN_GRADIENT_BYTES)
             model.register_buffer(f"dummy_gradient_{len(found)}", found[shape], persistent=False)
         object.__setattr__(module, "_dummies", found)

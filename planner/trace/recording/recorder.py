@@ -28,6 +28,8 @@ _ACTIVATIONS = CATEGORY_INDEX[Category.ACTIVATIONS]
 _TEMPORARY = CATEGORY_INDEX[Category.TEMPORARY]
 _BROUGHT = frozenset(("_to_copy", "ones", "zeros", "full", "rand", "randn", "randint", "arange", "empty"))
 """Operators that bring a batch to the device, or draw one there."""
+STANDS_FOR_BYTES = "stands_for_bytes"
+"""Attribute of a tensor in whose place a kernel reads and writes another one: that one's bytes an element."""
 _COLLECTIVES = "c10d"
 """Namespace of operators that write what they are given, though their schemas do not say so."""
 
@@ -307,7 +309,7 @@ class Recorder(TorchDispatchMode):
         args: tuple[Any, ...],
         out: Any,
     ) -> None:
-        moved = sum(tensor.numel() * tensor.element_size() for tensor in (*reads, *written))
+        moved = sum(tensor.numel() * _element_bytes(tensor) for tensor in (*reads, *written))
         self.raw.operators.append(
             RawOperator(
                 name=described(func, name, args),
@@ -338,6 +340,7 @@ class Recorder(TorchDispatchMode):
         return self.raw
 
 
+<<<<<<< HEAD
 def keep_gradients(raw: RawTrace) -> None:
     """Undoes what cleared finished gradients before the last of several optimizers had stepped: a plan's own step
     clears those of all, and holds each until then."""
@@ -348,6 +351,11 @@ def keep_gradients(raw: RawTrace) -> None:
     ]
     raw.kind[:] = [raw.kind[index] for index in kept]
     raw.subject[:] = [raw.subject[index] for index in kept]
+=======
+def _element_bytes(tensor: torch.Tensor) -> int:
+    """Of memory traffic; a tensor that stands for another one says what that one's element has."""
+    return int(getattr(tensor, STANDS_FOR_BYTES, 0)) or tensor.element_size()
+>>>>>>> 862fedfb (Seconds of Megatron's ranks: every collective is counted, where it lies, and what runs beside it)
 
 
 def merge_in_place(raw: RawTrace, pairs: dict[int, tuple[int, int]]) -> None:

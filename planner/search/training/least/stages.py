@@ -16,7 +16,7 @@ from gpu_plan.planner.pipeline.stages import layers_of
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.least.together import Least
-from gpu_plan.planner.search.training.piped.times import work_time
+from gpu_plan.planner.search.training.piped.times import stage_time
 from gpu_plan.planner.strategy.known import unsharded
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.registry import STRATEGIES
@@ -47,7 +47,7 @@ def least(evaluator: Evaluator, family: Family, cuts: list[Batch]) -> Least:
         except NotTraceableError:
             break  # larger than any shipped trace
         # Without what sharding issues around each unit: stages are gathered once a step.
-        time = work_time(evaluator, alone, batch, trace)
+        time = stage_time(evaluator, alone, batch, trace).computed
         whole = time.forward_seconds + time.backward_seconds + time.recompute_seconds
         samples = batch.micro_batch * batch.accumulation_steps * (evaluator.cluster.world_size // pipeline.degree)
         seconds = shortest(pipeline.degree, batch.accumulation_steps, pipeline.virtual_stages, whole) / samples

@@ -17,7 +17,8 @@ from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
 from gpu_plan.planner.search.training.piped.times import StageTime, stage_time, step_time, timeline_of
-from gpu_plan.planner.speed.model import StepTime
+from gpu_plan.planner.speed.in_step import collectives_of
+from gpu_plan.planner.speed.model import OptimizerWork, StepTime
 from gpu_plan.planner.strategy.pipeline.rank import joined
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.workload.training import INSTALLED_LOSS, Stack
@@ -102,7 +103,24 @@ def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> S
     """One micro batch through one stage."""
     layout = family.layout
     assert layout is not None
-    return stage_time(evaluator, family, batch, trace, _gathering(layout), layout.expert)
+    # Transformer Engine and Megatron-core wait in backward for what a product runs beside (module/linear.py,
+    # tensor_parallel/layers.py: LinearWithGradAccumulationAndAsyncCommunication).
+    inside = collectives_of(trace, _gathering(layout), layout.expert, batch.micro_batch, asynchronous=True)
+    calls = tuple(replace(one, stride=layout.expert_tensor) if one.kind == "all_to_all" else one for one in inside)
+    return stage_time(evaluator, family, batch, trace, calls, _added(evaluator, layout, trace))
+
+
+def _added(evaluator: Judge, layout: Layout, trace: StepTrace) -> OptimizerWork:
+    """Gradients added to their buffers after every micro batch, where products do not do so themselves
+    (distributed_data_parallel.py: _make_backward_post_hook)."""
+    if layout.fused_gradients:
+        return OptimizerWork(parameter_bytes_read_written=0)
+    buffers = _HALF if evaluator.workload.setting("megatron.grad_dtype", "") == "bfloat16" else _WIDE
+    elements = sum(parameter.numel for parameter in trace.parameters)
+    return OptimizerWork(parameter_bytes_read_written=elements * (_HALF + 2 * buffers))
+
+
+_HALF, _WIDE = 2, 4
 
 
 def _gathering(layout: Layout) -> int:

@@ -9,7 +9,8 @@ from gpu_plan.planner.pipeline.schedules import Schedule, actions, refused
 from gpu_plan.planner.pipeline.stages import StageCut, balanced_cuts, even_cuts, layers_of, of_rank
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
-from gpu_plan.planner.search.training.piped.times import stage_time, step_time, timeline_of
+from gpu_plan.planner.search.training.piped.times import StageTime, stage_time, step_time, timeline_of
+from gpu_plan.planner.speed.in_step import collectives_of
 from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.pipeline.rank import joined
@@ -91,10 +92,17 @@ def judge_pipeline(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
         )
     ranks = evaluator.kept_pipelines[key]
     profiles = tuple(measure(one.plan.stream, batch.micro_batch) for one in ranks)
-    times = [stage_time(evaluator, family, batch, traces[cut], family.tensor_parallel) for cut in cuts]
+    times = [_time(evaluator, family, batch, traces[cut]) for cut in cuts]
     timeline = timeline_of(evaluator, batch, ranks, cuts, traces, times)
     step = PipedStep(ranks=ranks, profiles=profiles, timeline=timeline)
     return step, step_time(evaluator, family, batch, step, times)
+
+
+def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> StageTime:
+    """One micro batch through one stage, whose ranks wait for each other's parts of a layer."""
+    ranks = family.tensor_parallel
+    calls = collectives_of(trace, ranks, 1, batch.micro_batch) if ranks > 1 else ()
+    return stage_time(evaluator, family, batch, trace, calls)
 
 
 def bubble_warnings(plans: Iterable[tuple[Batch, PipedStep | None]]) -> tuple[str, ...]:
@@ -122,7 +130,7 @@ def cuts_of(evaluator: Judge, family: Family, batch: Batch, layers: int) -> tupl
 
     def seconds(cut: StageCut) -> float:
         trace = _trace(evaluator, family, cut, batch.micro_batch)
-        time = stage_time(evaluator, family, batch, trace, family.tensor_parallel)
+        time = _time(evaluator, family, batch, trace)
         return time.forward + time.backward
 
     layer = seconds(between) / (between.end - between.first)

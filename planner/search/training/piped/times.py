@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.pipeline.chrome import Ending, pipeline_trace
 from gpu_plan.planner.pipeline.places import RECEIVED
 from gpu_plan.planner.pipeline.schedules import Kind
@@ -13,9 +12,11 @@ from gpu_plan.planner.pipeline.timeline import Timeline, run
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
 from gpu_plan.planner.speed.collectives import call_seconds
-from gpu_plan.planner.speed.in_step import collectives_of, computation_of, without_weights
-from gpu_plan.planner.speed.model import Collective, OptimizerWork, StepTime
+from gpu_plan.planner.speed.in_step import computation_of, without_weights
+from gpu_plan.planner.speed.model import Axis, AxisTime, Collective, OptimizerWork, StepTime
 from gpu_plan.planner.trace.events import StepTrace
+
+_NOTHING = OptimizerWork(parameter_bytes_read_written=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,53 +24,43 @@ class StageTime:
     """One micro batch through one stage."""
 
     computed: StepTime
+    """What its `optimizer_seconds` hold are gradients that are added to buffers of their own."""
     weights: float = 0.0
     """Of its backward, the seconds of the second half, where it is split."""
-    waited: dict[str, float]
-    """Seconds by phase in which the stage waits for the ranks that compute it together."""
 
     @property
     def forward(self) -> float:
-        return self.computed.forward_seconds + self.waited["forward"]
+        """With what the stage waits for the ranks that compute it together."""
+        return self.computed.forward_seconds + self.computed.exposed_by_phase[0]
 
     @property
     def backward(self) -> float:
-        return self.computed.backward_seconds + self.computed.recompute_seconds + self.waited["backward"]
+        """The same, with what is computed again."""
+        computed = self.computed.backward_seconds + self.computed.recompute_seconds + self.computed.optimizer_seconds
+        return computed + self.computed.exposed_by_phase[1]
 
     @property
     def all_waited(self) -> float:
-        return sum(self.waited.values())
+        return self.computed.exposed_communication_seconds
 
 
 def stage_time(
-    evaluator: Judge, family: Family, batch: Batch, trace: StepTrace, ranks: int = 1, experts: int = 1
+    evaluator: Judge,
+    family: Family,
+    batch: Batch,
+    trace: StepTrace,
+    calls: tuple[Collective, ...] = (),
+    added: OptimizerWork = _NOTHING,
 ) -> StageTime:
-    """Of a stage that `ranks` compute together, and whose experts are spread over `experts`."""
-    calls: tuple[Collective, ...] = ()
-    if max(ranks, experts) > 1:
-        calls = collectives_of(trace, ranks, experts, batch.micro_batch)
-        trace = computation_of(trace)
-    computed, first = work_time(evaluator, family, batch, trace), without_weights(trace)
-    later = 0.0
-    if first is not trace:
-        later = computed.backward_seconds - work_time(evaluator, family, batch, first).backward_seconds
-    return StageTime(
-        computed=computed,
-        weights=later,
-        waited={phase: _waited(calls, phase, evaluator.cluster) for phase in ("forward", "backward")},
-    )
+    """Of a stage whose ranks send each other `calls` within it, and add gradients to buffers behind it."""
+    once, alone = replace(batch, accumulation_steps=1), computation_of(trace)
 
+    def seconds(part: StepTrace) -> StepTime:
+        return evaluator.speed.step_time(evaluator.own_work(family, once, part, added, calls), evaluator.cluster)
 
-def _waited(calls: Sequence[Collective], phase: str, cluster: Cluster) -> float:
-    """The computation waits for each."""
-    return sum(call.count * call_seconds(call, cluster).expected for call in calls if call.phase == phase)
-
-
-def work_time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> StepTime:
-    """One micro batch through one stage, or through the whole model: nothing sent and nothing stepped."""
-    nothing = OptimizerWork(parameter_bytes_read_written=0)
-    work = evaluator.own_work(family, replace(batch, accumulation_steps=1), trace, nothing, ())
-    return evaluator.speed.step_time(work, evaluator.cluster)
+    computed, first = seconds(alone), without_weights(alone)
+    later = 0.0 if first is alone else computed.backward_seconds - seconds(first).backward_seconds
+    return StageTime(computed=computed, weights=later)
 
 
 def timeline_of(
@@ -132,6 +123,7 @@ def step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, t
     busiest = max(range(len(whole)), key=lambda rank: step.timeline.busy(rank))
     slowest = whole[busiest]
     waited = steps * sum(times[span.stage].all_waited for span in step.ranks[busiest].place.spans)
+    own = [times[span.stage].computed for span in step.ranks[busiest].place.spans]
     computed = [time.computed for time in times]
     flops = sum(time.model_flops for time in computed) * steps / len(step.ranks)
     peak = next((t.model_flops / t.step_seconds / t.mfu for t in computed if t.mfu), None)
@@ -140,10 +132,7 @@ def step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, t
     return replace(
         slowest,
         step_seconds=seconds,
-        ends=lambda: (
-            seconds * slowest.low_seconds / slowest.step_seconds,
-            seconds * slowest.high_seconds / slowest.step_seconds,
-        ),
+        ends=lambda: _ends(seconds, [slowest, *own], steps),
         forward_seconds=slowest.forward_seconds * steps,
         backward_seconds=slowest.backward_seconds * steps,
         recompute_seconds=slowest.recompute_seconds * steps,
@@ -156,6 +145,26 @@ def step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, t
         mfu=None if peak is None else flops / seconds / peak,
         corners=None,
         scaling=None,
-        degrees=None,
+        degrees=partial(_degrees, slowest, own, steps),
         trace=partial(pipeline_trace, step.timeline, _endings(whole)),
     )
+
+
+def _ends(seconds: float, times: Sequence[StepTime], steps: int) -> tuple[float, float]:
+    """As far from what is expected as the rank's own parts are: its step around one micro batch, and `steps` more."""
+    around, *inside = times
+    expected = around.step_seconds + steps * sum(time.step_seconds for time in inside)
+    low = around.low_seconds + steps * sum(time.low_seconds for time in inside)
+    high = around.high_seconds + steps * sum(time.high_seconds for time in inside)
+    return seconds * low / expected, seconds * high / expected
+
+
+def _degrees(around: StepTime, inside: Sequence[StepTime], steps: int) -> tuple[AxisTime, ...]:
+    """What a rank sends within its layers in every micro batch, and around them in a step."""
+    found: dict[Axis, AxisTime] = {}
+    for time in inside:
+        for one in time.degrees() if time.degrees is not None else ():
+            found[one.axis] = one.times(steps).plus(found.get(one.axis))
+    for one in around.degrees() if around.degrees is not None else ():
+        found[one.axis] = one.plus(found.get(one.axis))
+    return tuple(found.values())
