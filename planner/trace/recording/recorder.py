@@ -340,7 +340,6 @@ class Recorder(TorchDispatchMode):
         return self.raw
 
 
-<<<<<<< HEAD
 def keep_gradients(raw: RawTrace) -> None:
     """Undoes what cleared finished gradients before the last of several optimizers had stepped: a plan's own step
     clears those of all, and holds each until then."""
@@ -351,11 +350,11 @@ def keep_gradients(raw: RawTrace) -> None:
     ]
     raw.kind[:] = [raw.kind[index] for index in kept]
     raw.subject[:] = [raw.subject[index] for index in kept]
-=======
+
+
 def _element_bytes(tensor: torch.Tensor) -> int:
     """Of memory traffic; a tensor that stands for another one says what that one's element has."""
     return int(getattr(tensor, STANDS_FOR_BYTES, 0)) or tensor.element_size()
->>>>>>> 862fedfb (Seconds of Megatron's ranks: every collective is counted, where it lies, and what runs beside it)
 
 
 def merge_in_place(raw: RawTrace, pairs: dict[int, tuple[int, int]]) -> None:
