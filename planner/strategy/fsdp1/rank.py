@@ -235,8 +235,7 @@ class _Layout:
         builder, queues = self._builder, self._queues
         queues.host_meets(builder.moment(builder.at_mark(in_pass, Mark.FORWARD)))
         queues.begin_forward()
-        for handle in self._shards.pop(in_pass.iteration - 1, []):
-            builder.free(builder.at_mark(in_pass, Mark.FORWARD), handle)
+        self._drop_shards(in_pass)
         before = self._kernels[-1] * builder.passes.index(in_pass)
         for action in self._actions:
             at = builder.before(in_pass, action.event)
@@ -260,11 +259,16 @@ class _Layout:
             # transformers trainer.py: _inner_training_loop asks whether the loss is a number (logging_nan_inf_filter).
             queues.host_meets(builder.moment(builder.at_end(in_pass)))
 
-    def _leave_shards(self, in_pass: Pass) -> None:
-        """Of a trace without a step, whose units are not known: what every step holds, whatever its units."""
+    def _drop_shards(self, in_pass: Pass) -> None:
+        """Those of the step before, when forward begins."""
         builder = self._builder
         for handle in self._shards.pop(in_pass.iteration - 1, []):
             builder.free(builder.at_mark(in_pass, Mark.FORWARD), handle)
+
+    def _leave_shards(self, in_pass: Pass) -> None:
+        """Of a trace without a step, whose units are not known: what every step holds, whatever its units."""
+        builder = self._builder
+        self._drop_shards(in_pass)
         if in_pass.last:
             sizes = [nbytes(unit.shard_numel, self._stored(unit)) for unit in self._units if unit.trainable]
             at = builder.at_mark(in_pass, Mark.BACKWARD_END)
