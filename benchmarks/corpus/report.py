@@ -21,6 +21,8 @@ from benchmarks.corpus.scripts import (
     HELD,
     HELD_RESULTS,
     RESULTS,
+    SIXTH,
+    SIXTH_RESULTS,
     THIRD,
     THIRD_RESULTS,
 )
@@ -104,6 +106,7 @@ def main() -> int:
     _second_page((THIRD, THIRD_RESULTS, THIRD_ARGUED), "The third draw")
     _second_page((FOURTH, FOURTH_RESULTS, FOURTH_ARGUED), "The fourth draw")
     _second_page((FIFTH, FIFTH_RESULTS, FIFTH_ARGUED), "The fifth draw")
+    _second_page((SIXTH, SIXTH_RESULTS, SIXTH_ARGUED), "The sixth draw")
     return 0
 
 

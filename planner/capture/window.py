@@ -131,6 +131,7 @@ class Window:
             placement=self._placement,
             origin=origin,
             batch_size=lambda: self._lengths.batch_size,
+            batches=lambda: self._lengths.batches,
         )
         self._recorder.retained = lambda: self._noticed.note(RETAINED)
         self._recorder.joined = lambda: self._noticed.note(MODEL)
@@ -297,7 +298,7 @@ class Window:
         for module in idle:
             module.requires_grad_(False)  # nothing trains it: no gradient and no state is planned for it
         models += idle
-        passes = 1 if self._recorder.open else self._recorder.backward_passes
+        passes = 1 if self._recorder.open else self._recorder.backward_passes // self._recorder.each
         alive = self._recorder.alive() if self._request.follow else []
         recording = self._recorder.finish()
         trace = fit((recording,), parameters_of(models), buffers_of(models), layout_of(model), [])

@@ -41,12 +41,16 @@ for _ in range(2):
 
 CLEARED = """
 import torch
+from torch.utils.data import DataLoader
+
 first, second = torch.nn.Linear(8, 8).cuda(), torch.nn.Linear(8, 8).cuda()
 optimizers = [torch.optim.Adam(model.parameters()) for model in (first, second)]
+batches = iter(DataLoader(torch.rand(64, 8), batch_size=4))
 for _ in range(2):
-    data = torch.rand(4, 8).cuda()
-    first(data).sum().backward()
-    second(data).sum().backward()
+    for _ in range(3):
+        data = next(batches).cuda()
+        (first(data).sum() / 3).backward()
+        (second(data).sum() / 3).backward()
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad()
@@ -73,7 +77,7 @@ def test_a_model_whose_forward_is_called_by_itself_is_captured_whole(tmp_path: P
 @pytest.mark.slow
 def test_gradients_that_are_cleared_between_two_optimizers_stand_until_the_step_ends(tmp_path: Path) -> None:
     facts, trace = _captured(CLEARED, tmp_path)
-    assert (facts.models, len(facts.optimizers), facts.accumulation_steps) == (2, 2, 1)
+    assert (facts.models, len(facts.optimizers), facts.micro_batch, facts.accumulation_steps) == (2, 2, 4, 3)
     gradients = {int(one) for one in (trace.category == CATEGORY_INDEX[Category.GRADIENTS]).nonzero()[0]}
     freed = {int(one) for one in trace.subject[trace.kind == Kind.FREE]}
     assert len(gradients) == 4

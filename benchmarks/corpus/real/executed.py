@@ -37,8 +37,6 @@ _DATA = {
     "orpo": {"prompt": "the model", "chosen": " reads this line", "rejected": " follows another one"},
     "grpo": {"prompt": "the model reads this line"},
     "rloo": {"prompt": "the model reads this line"},
-    "ssd": {"prompt": "the model reads this line"},
-    "prm": {"prompt": "the model", "completions": ["reads this line", "and learns"], "labels": [True, False]},
     "gkd": {
         "messages": [
             {"role": "user", "content": "the model reads this line"},
@@ -57,7 +55,7 @@ CASES = (
     "karpathy/nanoGPT:train.py",
     "installed:trl/scripts/grpo.py",
     "installed:trl/scripts/rloo.py",
-    *(f"huggingface/trl:examples/scripts/{name}.py" for name in ("orpo", "ssd", "prm", "gkd")),
+    *(f"huggingface/trl:examples/scripts/{name}.py" for name in ("orpo", "gkd")),
     *(f"texttron/tevatron:src/tevatron/{name}/driver/train.py" for name in ("reranker", "retriever")),
     "PhoebusSi/Alpaca-CoT:peft/examples/conditional_generation/peft_lora_seq2seq_accelerate_fsdp.py",
 )
@@ -70,7 +68,6 @@ _TEVATRON = (
 _BESIDE = {
     "grpo": (*_ROLLED, "--reward_funcs", "get_soft_overlong_punishment"),
     "rloo": (*_ROLLED, "--reward_funcs", "get_soft_overlong_punishment"),
-    "ssd": ("--max_completion_length", "8"),
     "gkd": ("--teacher_model_name_or_path", "tiny", "--max_new_tokens", "8"),
 }
 """What some of TRL's scripts are given beside what all are."""
@@ -104,15 +101,21 @@ _MODELS = {"tiny": "Qwen/Qwen2.5-0.5B", "t5-base": "t5-base"}
 def lay(folder: Path) -> None:
     """Tiny models with their tokenizer, and the data sets."""
     import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     for home, name in _MODELS.items():
         kind, config = TINY[name]
         made = transformers.AutoConfig.for_model(**dict(config))
         getattr(transformers, kind)(made).save_pretrained(folder / home)
-    words = ["<unk>", "<s>", "</s>", *dict.fromkeys(_WORDS.split())]
-    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    # transformers 5 rebuilds a known family's tokenizer from its bytes' pairs, and words alone leave it empty.
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<unk>", "<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([_WORDS], trainer)
     whole = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="</s>"
     )

@@ -32,6 +32,8 @@ class Lengths:
     sampled: SampledLengths | None = None
     batch_size: int | None = None
     """Samples of that batch as the loader counts them; None for a loader that does not."""
+    batches: int = 0
+    """How many have come."""
 
 
 @contextlib.contextmanager
@@ -60,6 +62,7 @@ def longest_first(lengths: Lengths) -> Iterator[None]:
     def next_batch(self: Any) -> Any:
         batch = following(self)
         lengths.sampled, lengths.batch_size = self._plan_lengths, self._plan_batch
+        lengths.batches += 1
         return batch
 
     with mock.patch.object(kind, "__init__", started), mock.patch.object(kind, "__next__", next_batch):

@@ -32,7 +32,7 @@ class StepRecorder:
 
     `prepare(model)` is called once, before the first training forward, to impose what a strategy computes in;
     `around()` is a context for every training forward; `origin()` names the user's line that runs now;
-    `batch_size()` is that of the loader whose batch came last.
+    `batch_size()` is that of the loader whose batch came last, `batches()` how many have come.
     """
 
     def __init__(
@@ -46,10 +46,14 @@ class StepRecorder:
         placement: Placement,
         origin: Callable[[], str],
         batch_size: Callable[[], int | None] = lambda: None,
+        batches: Callable[[], int] = lambda: 0,
     ) -> None:
         self._known, self._reads, self._profile, self._prepare = known, reads, profile, prepare
         self._around, self._placement, self._origin = around, placement, origin
-        self._batch_size = batch_size
+        self._batch_size, self._batches = batch_size, batches
+        self._began, self._optimized = 0, False
+        self.each = 1
+        """Backward passes of one micro step; more than one where several models each have theirs."""
         self.samples = 1
         """Samples of the recorded micro batch, as the loader that gave them counts."""
         self._idle: HostValues | None = None
@@ -189,6 +193,8 @@ class StepRecorder:
         gone = self._recorder is not None and self.backward_passes and not self.open
         if gone and _trains(root) and self._gradients_gone():
             self._start_anew()
+        if self.open and root is self.model and self._micro_step_is_over():
+            self._end_micro_step()
         if self.model is None and _trains(root):
             self._begin(root, args, kwargs)
         elif self.model is None:
@@ -236,12 +242,26 @@ class StepRecorder:
         self._tentative = False
         self.backward_passes = self.forward_passes = 0
 
+    def _micro_step_is_over(self) -> bool:
+        """Whether a further batch has come, all that is trained has gradients, and no optimizer has stepped: models
+        with an optimizer each accumulate."""
+        trained = [one for one in (self.model, *self.others) if one is not None and _any_trained(one)]
+        ready = all(any(p.grad is not None for p in one.parameters()) for one in trained)
+        return self._batches() > self._began and ready and not self._optimized
+
+    def _end_micro_step(self) -> None:
+        assert self._recorder is not None
+        self.open, self.each = False, self.backward_passes
+        self._recorder.mark(Mark.BACKWARD_END)
+        self._close()
+
     def _begin(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.model = model
         # from_pretrained leaves a model in evaluation mode, and many a script trains it so.
         self._tentative = not model.training
         self._prepare(model)
         self._wake()
+        self._began = self._batches()
         self._inputs = dict(_named_tensors(args, kwargs))
         self.samples = _samples(micro_batch_of(self._inputs), self._batch_size(), _listed((args, kwargs)))
         self._tracker = ModuleTracker(model)
@@ -328,6 +348,7 @@ class StepRecorder:
 
     def pause(self) -> None:
         """An optimizer steps: what it makes is its strategy's. Of use where `open`."""
+        self._optimized = True
         if self.open and self._placement.recording:
             self._close()
 
@@ -389,6 +410,10 @@ def inner_model(module: nn.Module) -> nn.Module:
     while type(module).__name__ in names and isinstance(getattr(module, "module", None), nn.Module):
         module = module.module
     return module
+
+
+def _any_trained(module: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())
 
 
 def _trains(module: nn.Module) -> bool:
