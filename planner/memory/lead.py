@@ -7,7 +7,7 @@ says when the host finds each waiting block done.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -66,7 +66,7 @@ class History:
         return self._returns(_that_count(self.log), pace, events, limited=limited)
 
     def _returns(self, log: Sequence[Entry], pace: Pace, events: int, *, limited: bool) -> IntArray:
-        done, after, reached = _Play(pace, limited).of(log)
+        done, after, reached = _played(log, pace, limited=limited)
         found = np.maximum(np.searchsorted(reached, done, side="left"), after)
         places = self.moments[found] + self.ahead
         placed = self.freed >= 0
@@ -88,74 +88,64 @@ class History:
         return [least, most, *(np.clip(other, least, most) for other in others)]
 
 
-class _Play:
-    """One run of a log, in seconds since its beginning."""
+def _played(log: Sequence[Entry], pace: Pace, *, limited: bool) -> tuple[FloatArray, IntArray, FloatArray]:
+    """One run of a log, in seconds since its beginning: when each block that waits is done, the moment behind its free;
+    when the host reaches each moment.
 
-    def __init__(self, pace: Pace, limited: bool) -> None:
-        self._pace, self._limited = pace, limited
-        self._host = 0.0
-        self._streams: defaultdict[int, float] = defaultdict(float)
-        """When what is queued on each stream so far is done."""
-        self._works: dict[int, float] = {}
-        self._issue = np.concatenate([[0.0], np.cumsum(pace.host)]).tolist()
-        self._run = np.concatenate([[0.0], np.cumsum(pace.device)]).tolist()
-        self._kernels = 0
-        self._queue: deque[tuple[int, float]] = deque([(0, 0.0)])
-
-    def of(self, log: Sequence[Entry]) -> tuple[FloatArray, IntArray, FloatArray]:
-        """When each block that waits is done, the moment behind its free; when the host reaches each moment."""
-        done: list[float] = []
-        after: list[int] = []
-        reached: list[float] = []
-        streams, works = self._streams, self._works
-        launched, recorded, waited, freed = Did.LAUNCHED, Did.RECORDED, Did.WAITED, Did.FREED
-        sent = Did.SENT
-        for entry in log:
-            did = entry[0]
-            if did is launched:
-                self._launch(entry[1])
-                reached.append(self._host)
-            elif did is waited:
-                _, work, waiter, on = entry
-                works[work] = over = streams[on] if streams[on] > self._host else self._host
-                if over > streams[waiter]:
-                    streams[waiter] = over
-            elif did is freed:
-                _, work, stream, _ = entry
-                works[work] = over = max(streams[stream], self._host)
+    One loop, for it goes over ten thousand entries, four times for a plan.
+    """
+    done: list[float] = []
+    after: list[int] = []
+    reached: list[float] = []
+    host = 0.0
+    streams: defaultdict[int, float] = defaultdict(float)  # when what is queued on each so far is done
+    works: dict[int, float] = {}
+    queue: deque[tuple[int, float]] = deque([(0, 0.0)])
+    launched, recorded, waited, freed, sent = Did.LAUNCHED, Did.RECORDED, Did.WAITED, Did.FREED, Did.SENT
+    launches = _launches([entry[1] for entry in log if entry[0] is launched], pace)
+    for entry in log:
+        did = entry[0]
+        if did is launched:
+            kernels, issue, run = next(launches)
+            if kernels > queue[-1][0]:
+                host += issue
+                if run:
+                    streams[DEFAULT_STREAM] = max(streams[DEFAULT_STREAM] + run, host)
+                queue.append((kernels, streams[DEFAULT_STREAM]))
+            else:  # what is queued behind the same kernels is done no sooner
+                queue[-1] = kernels, streams[DEFAULT_STREAM]
+            while queue[0][0] <= kernels - MAX_QUEUED_LAUNCHES:
+                host = max(host, queue.popleft()[1])
+            reached.append(host)
+        elif did is waited:
+            _, work, waiter, on = entry
+            over = streams[on]
+            works[work] = over = over if over > host else host
+            if over > streams[waiter]:
+                streams[waiter] = over
+        elif did is freed or did is recorded:
+            over = streams[entry[2]]
+            works[entry[1]] = over = over if over > host else host
+            if did is freed:
                 done.append(over)
                 after.append(len(reached))
-            elif did is recorded:
-                works[entry[1]] = max(streams[entry[2]], self._host)
-            elif did is sent:
-                self._send(*entry[1:])
-            else:
-                self._host_waits(*entry[1:])
-                reached.append(self._host)
-        return np.asarray(done), np.asarray(after, dtype=np.int64), np.asarray(reached)
+        elif did is sent:
+            _, stream, what, nbytes, issued = entry
+            host += pace.hook * issued[pace.many_hooks]
+            streams[stream] = max(streams[stream], host) + pace.sent(what, nbytes)
+        else:
+            _, over_works, always = entry
+            if always or limited:
+                host = max(host, *(works[work] for work in over_works))
+            reached.append(host)
+    return np.asarray(done), np.asarray(after, dtype=np.int64), np.asarray(reached)
 
-    def _launch(self, kernels: int) -> None:
-        """Kernels up to this number are issued, and run behind all that their stream waits for."""
-        before, queue, streams = self._kernels, self._queue, self._streams
-        if kernels > before:
-            self._kernels = kernels
-            self._host += _upto(self._issue, kernels) - _upto(self._issue, before)
-            run = _upto(self._run, kernels) - _upto(self._run, before)
-            if run:
-                streams[DEFAULT_STREAM] = max(streams[DEFAULT_STREAM] + run, self._host)
-            queue.append((kernels, streams[DEFAULT_STREAM]))
-        else:  # what is queued behind the same kernels is done no sooner
-            queue[-1] = before, streams[DEFAULT_STREAM]
-        while queue[0][0] <= self._kernels - MAX_QUEUED_LAUNCHES:
-            self._host = max(self._host, queue.popleft()[1])
 
-    def _send(self, stream: int, what: str, nbytes: int, issued: tuple[int, int]) -> None:
-        self._host += self._pace.hook * issued[self._pace.many_hooks]
-        self._streams[stream] = max(self._streams[stream], self._host) + self._pace.sent(what, nbytes)
-
-    def _host_waits(self, works: tuple[int, ...], always: bool) -> None:
-        if always or self._limited:
-            self._host = max(self._host, *(self._works[work] for work in works))
+def _launches(kernels: Sequence[int], pace: Pace) -> Iterator[tuple[int, float, float]]:
+    """Of each launch the kernels so far, and the seconds that those since the one before take to issue and to run."""
+    upto = np.maximum.accumulate(np.asarray([0, *kernels], dtype=np.int64))
+    issue, run = (np.diff(_seconds(of_each, upto)).tolist() for of_each in (pace.host, pace.device))
+    return zip(upto[1:].tolist(), issue, run, strict=True)
 
 
 def _that_count(log: Sequence[Entry]) -> list[Entry]:
@@ -164,10 +154,12 @@ def _that_count(log: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in log if entry[0] is not Did.RECORDED or entry[1] in waited]
 
 
-def _upto(cumulated: Sequence[float], kernels: int) -> float:
+def _seconds(of_each: FloatArray, upto: IntArray) -> FloatArray:
     """Seconds of so many kernels, pass after pass."""
-    passes, rest = divmod(kernels, len(cumulated) - 1)
-    return passes * cumulated[-1] + cumulated[rest]
+    cumulated = np.concatenate([[0.0], np.cumsum(of_each)])
+    passes, rest = np.divmod(upto, len(of_each))
+    found: FloatArray = passes * cumulated[-1] + cumulated[rest]
+    return found
 
 
 __all__ = ["History", "Pace", "Paces"]
