@@ -30,6 +30,7 @@ IDS, IMAGE = Tensor((4, 16)), Tensor((8, 3, 32, 32), floating=True)
     [
         ((), {"attention_mask": Tensor((4, 1)), "input_ids": IDS}, (4, 16), 4, 64),
         ((UserDict(input_ids=IDS),), {}, (4, 16), 4, 64),
+        ((), {"query": {"input_ids": IDS}, "passage": {"input_ids": Tensor((32, 16))}}, (4, 16), 4, 64),
         ((), {"inputs_embeds": Tensor((2, 16, 64), floating=True)}, (2, 16, 64), 2, 32),
         ((IMAGE, Tensor((8,))), {}, (8, 3, 32, 32), 8, None),
         (([IMAGE, IMAGE],), {}, (8, 3, 32, 32), 8, None),

@@ -22,7 +22,9 @@ class Batch:
 
 def batch_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Batch | None:
     """The batch in a call's arguments; None where no tensor with a dimension is among them."""
-    named = dict(_named(args, kwargs))
+    named: dict[str, Any] = {}
+    for name, tensor in _named(args, kwargs):  # of queries and passages, each with input_ids, the queries count
+        named.setdefault(name, tensor)
     for name in (*_TOKENS, *_EMBEDDINGS):
         tensor = named.get(name)
         if tensor is not None and len(tensor.shape) >= 2:
