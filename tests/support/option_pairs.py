@@ -76,6 +76,7 @@ SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "dtype.params": ("bfloat16",), "dtype.reduce": ("float32", "bfloat16"),
     "megatron.sequence_parallel": ("false",), "megatron.distributed_optimizer": ("false",),
     "megatron.overlap": ("false",), "megatron.recompute_method": ("block",), "megatron.recompute_layers": (2,),
+    "megatron.recompute_modules": ("mlp",),
     "megatron.cross_entropy": ("native", "te"), "megatron.gradient_fusion": ("false",),
     "megatron.grad_dtype": ("bfloat16",), "megatron.precision_aware": ("true",),
     "megatron.moments_dtype": ("bfloat16",),
