@@ -186,7 +186,10 @@ def test_a_rollout_beside_an_engine_in_json(model: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--recipe", "dpo2"), "--recipe 'dpo2' is unknown: use sft, dpo, orpo, kto, reward, grpo, rloo, distill"),
+        (
+            ("--recipe", "dpo2"),
+            "--recipe 'dpo2' is unknown: use sft, dpo, orpo, cpo, simpo, kto, reward, grpo, rloo, distill",
+        ),
         (("--recipe", "ppo"), "TRL 1.16 has no PPO trainer any more"),
         (("--recipe", "grpo", "--generations", "1"), "so 2 at least"),
         (("--recipe", "grpo", "--micro-batch", "3", "--grad-accum", "1"), "no whole groups of --generations 8"),

@@ -53,6 +53,8 @@ class SpeedLines:
         time = judged.time
         tokens = setup.micro_batch * setup.accumulation_steps * setup.workload.seq_len / family.copy_ranks
         measured = measured_step_seconds(row, tokens)
+        if (time.mfu or 0.0) * time.step_seconds > measured:
+            raise SetAside("as told it computes faster than its devices' peak")
         return {
             "kind": "speed",
             "id": identity(row),

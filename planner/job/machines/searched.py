@@ -12,6 +12,7 @@ from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.search import search
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.workload.prefer import Prefer
 
 
 def searched(machines: Sequence[Fitted], wishes: Wishes) -> list[Fitted]:
@@ -48,9 +49,13 @@ def _with_all_plans(machines: Sequence[Fitted], first: Fitted, wishes: Wishes) -
 
 
 def _found(first: Fitted, wishes: Wishes) -> Judgement:
-    """The best plan; the simplest where the search has none that is better."""
+    """The best plan, the simplest where the search has none that is better; the fastest where the best does not keep to
+    budget and deadline."""
     try:
-        return search(first.job.task, prefer=wishes.prefer).best or first.best
+        best = search(first.job.task, prefer=wishes.prefer).best or first.best
+        if keeps(fitted(first.cluster, first.job, best, wishes, searched=True).machine, wishes):
+            return best
+        return search(first.job.task, prefer=Prefer.SPEED).best or best
     except CannotSplitError:
         return first.best
 
