@@ -25,6 +25,11 @@ def share(settings: Mapping[str, str], key: str) -> float | None:
     return float(settings.get(f"megatron.{key}", "0")) or None
 
 
+def gradient_bytes(settings: Mapping[str, str]) -> int:
+    """Of an element of the buffers that gradients are added to, in fp32 where nothing is said."""
+    return 2 if settings.get("megatron.grad_dtype") == "bfloat16" else 4
+
+
 def attention_kernel(asked: str, capability: tuple[int, int] | None) -> Attention:
     """What `--attention-backend` comes to; by itself Transformer Engine takes cuDNN's kernels from Hopper on, flash
     attention before (dot_product_attention/utils.py: get_attention_backend)."""

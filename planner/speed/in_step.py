@@ -8,6 +8,7 @@ import numpy as np
 
 from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.speed.model import Collective, CollectiveKind, Phase
+from gpu_plan.planner.speed.operators import written_by
 from gpu_plan.planner.trace.events import IntArray, Kind, Mark, StepTrace
 
 _COLLECTIVES: Mapping[str, CollectiveKind] = {
@@ -65,27 +66,31 @@ def collectives_of(
 def _bytes_of(trace: StepTrace, operator: int, kind: CollectiveKind, ranks: int, sizes: IntArray) -> int:
     """Of the whole tensor, as `Collective` counts it. What goes into a buffer that was there, or into a tensor that the
     operator's schema does not say it writes (c10d's alltoall_base_), is known by what is sent."""
-    written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
-    found = int(sizes[written[written >= 0]].sum()) * (ranks if kind == "reduce_scatter" else 1)
+    found = int(sizes[written_by(trace, operator)].sum()) * (ranks if kind == "reduce_scatter" else 1)
     if found:
         return found
-    read = trace.op_reads[trace.op_reads_at[operator] : trace.op_reads_at[operator + 1]]
+    read = _read_by(trace, operator)
     sent = int(sizes[read[-1]]) if len(read) and read[-1] >= 0 else 0
     return sent * (ranks if kind == "all_gather" else 1)
+
+
+def _read_by(trace: StepTrace, operator: int) -> IntArray:
+    """In the order of its arguments; -1 for what is no tensor of the trace."""
+    found: IntArray = trace.op_reads[trace.op_reads_at[operator] : trace.op_reads_at[operator + 1]]
+    return found
 
 
 def _beside(trace: StepTrace, operator: int, micro_batch: int) -> float:
     """FLOPs of what stands between a call and the first operator that reads what it puts out, in its own phase; 0 where
     none does."""
-    written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
-    if not (written >= 0).any():
+    written = written_by(trace, operator)
+    if not len(written):
         return 0.0
     phase = trace.op_phase[operator]
     for later in range(operator + 1, len(trace.op_phase)):
         if trace.op_phase[later] != phase:
             return 0.0
-        read = trace.op_reads[trace.op_reads_at[later] : trace.op_reads_at[later + 1]]
-        if np.isin(read, written).any():
+        if np.isin(_read_by(trace, later), written).any():
             between = slice(operator + 1, later)
             fixed, growing = trace.op_flops_fixed[between], trace.op_flops_per_sample[between]
             return float((fixed + growing * micro_batch).sum())
@@ -104,8 +109,7 @@ def exchanges_of(
     sizes = trace.tensor_bytes(micro_batch)
     counts: Counter[tuple[CollectiveKind, int, int]] = Counter()
     for operator, kind in _calls(trace):
-        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
-        counts[kind, int(sizes[written[written >= 0]].sum()), int(trace.op_phase[operator])] += 1
+        counts[kind, int(sizes[written_by(trace, operator)].sum()), int(trace.op_phase[operator])] += 1
     found = []
     for (kind, nbytes, phase), count in counts.items():
         goes_round = split.method == "ring" and kind == "all_to_all"
@@ -160,8 +164,7 @@ def _copied(trace: StepTrace, micro_batch: int, *, to_host: bool) -> Counter[int
         return found
     sizes = trace.tensor_bytes(micro_batch)
     for operator in np.flatnonzero(trace.op_name == trace.operator_names.index(_FROM_HOST)):
-        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
-        found[int(sizes[written[written >= 0]].sum())] += 1
+        found[int(sizes[written_by(trace, operator)].sum())] += 1
     return found
 
 

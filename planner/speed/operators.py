@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,6 +155,12 @@ def collect(trace: StepTrace, *, each: bool = False) -> Operators:
     )
 
 
+def written_by(trace: StepTrace, operator: int | np.integer[Any]) -> IntArray:
+    """Tensors of the trace that an operator writes."""
+    found: IntArray = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
+    return found[found >= 0]
+
+
 def _moved(trace: StepTrace) -> tuple[FloatArray, FloatArray]:
     """Bytes moved, fixed and per sample; gathers count what they put out, twice."""
     fixed, slope = trace.op_bytes_fixed, trace.op_bytes_per_sample
@@ -162,8 +169,7 @@ def _moved(trace: StepTrace) -> tuple[FloatArray, FloatArray]:
         return fixed, slope
     fixed, slope = fixed.copy(), slope.copy()
     for operator in np.flatnonzero(np.isin(trace.op_name, gathers)):
-        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
-        written = written[written >= 0]
+        written = written_by(trace, operator)
         fixed[operator] = 2 * trace.bytes_fixed[written].sum()
         slope[operator] = 2 * trace.bytes_per_sample[written].sum()
     return fixed, slope
@@ -174,8 +180,7 @@ def _item_bytes(trace: StepTrace) -> FloatArray:
     found = np.full(len(trace.op_name), np.inf)
     strided = [index for index, name in enumerate(trace.operator_names) if name in _STRIDED]
     for operator in np.flatnonzero(np.isin(trace.op_name, strided)) if strided else ():
-        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
-        dtypes = [trace.tensor_shape[tensor].rpartition(" ")[2] for tensor in written if tensor >= 0]
+        dtypes = [trace.tensor_shape[tensor].rpartition(" ")[2] for tensor in written_by(trace, operator)]
         found[operator] = min((_ITEM_BYTES.get(dtype, np.inf) for dtype in dtypes), default=np.inf)
     return found
 

@@ -8,6 +8,7 @@ import numpy as np
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of
 from gpu_plan.planner.speed.model import Collective, OptimizerWork, SpeedModel, StepTime, StepWork
+from gpu_plan.planner.speed.operators import written_by
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.generation.passes import Cut, operators_of
 
@@ -86,6 +87,5 @@ def _gathers_as_read(trace: StepTrace) -> StepTrace:
     sizes = trace.bytes_fixed + trace.bytes_per_sample
     moved = trace.op_bytes_fixed.copy()
     for operator in chosen:
-        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
-        moved[operator] = 2.0 * float(sizes[written[written >= 0]].sum())
+        moved[operator] = 2.0 * float(sizes[written_by(trace, operator)].sum())
     return replace(trace, op_bytes_fixed=moved)

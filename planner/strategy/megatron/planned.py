@@ -1,7 +1,7 @@
 """A rank of a job that the search judges."""
 
 from gpu_plan.planner.megatron.layout import Layout
-from gpu_plan.planner.megatron.settings import flag
+from gpu_plan.planner.megatron.settings import flag, gradient_bytes
 from gpu_plan.planner.speed.model import Collective, OptimizerWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.strategy.megatron.notes import notes_of
@@ -29,7 +29,7 @@ def rules_of(context: RankContext) -> StateRules:
         expert_data_parallel=max(1, experts),
         distributed=flag(settings, "distributed_optimizer", True),
         overlap=flag(settings, "overlap", True),
-        gradient_bytes=_HALF if settings.get("megatron.grad_dtype") == "bfloat16" else _WIDE,
+        gradient_bytes=gradient_bytes(settings),
         # optimizer_config.py: store_param_remainders: beside 16-bit parameters only what they lack of fp32 is kept.
         main_bytes=_HALF if aware else _WIDE,
         moment_bytes=(moment, moment),

@@ -115,12 +115,13 @@ def _added(evaluator: Judge, layout: Layout, trace: StepTrace) -> OptimizerWork:
     (distributed_data_parallel.py: _make_backward_post_hook)."""
     if layout.fused_gradients:
         return OptimizerWork(parameter_bytes_read_written=0)
-    buffers = _HALF if evaluator.workload.setting("megatron.grad_dtype", "") == "bfloat16" else _WIDE
+    buffers = settings.gradient_bytes(dict(evaluator.workload.settings))
     elements = sum(parameter.numel for parameter in trace.parameters)
     return OptimizerWork(parameter_bytes_read_written=elements * (_HALF + 2 * buffers))
 
 
-_HALF, _WIDE = 2, 4
+_HALF = 2
+"""Bytes of an element of the gradient itself."""
 
 
 def _gathering(layout: Layout) -> int:
