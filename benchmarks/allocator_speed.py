@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gpu_plan.planner.memory.allocator.replay import AllocatorResult, AllocatorSettings, simulate
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.model.catalog_index import CATALOG
 from gpu_plan.planner.strategy.base import RankContext

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.gpu_cases import Case, case_from
 from benchmarks.gpu_causes import causes, told
 from gpu_plan.planner.errors import InputError, PlanError
-from gpu_plan.planner.memory.stream import Phase
+from gpu_plan.planner.memory.stream.moments import Phase
 
 FORMAT = 1
 _PHASES = {"forward": Phase.FORWARD, "backward": Phase.BACKWARD, "step": Phase.STEP}

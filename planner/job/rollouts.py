@@ -13,7 +13,8 @@ from gpu_plan.planner.capture.request import Passage
 from gpu_plan.planner.capture.watch.names import DECODE, PREFILL, other_name
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.phases import Between, Standing, gathered_bytes, with_phases
-from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.strategy.base import RankPlan

@@ -1,6 +1,6 @@
 """A rank's memory over time, in bytes, and the terms outside the allocator. No torch.
 
-    stream               `RankStream`: one rank's allocations and frees; strategies build it with `StreamBuilder`
+    stream/              `RankStream`: one rank's allocations and frees; strategies build it with `StreamBuilder`
     optimizer/           what an optimizer keeps and what its step allocates
     allocator/           CUDA's caching allocator, simulated
     schedule, lead       what waits for the device's streams: by code alone, and by the seconds of the step

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpu_plan.planner.memory.appended import Appended, joined, next_segment
-from gpu_plan.planner.memory.stream import RankStream, carried_storages
+from gpu_plan.planner.memory.stream.rank import RankStream
+from gpu_plan.planner.memory.stream.traced import carried_storages
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category
 
 _LOSS = 4

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpu_plan.planner.memory.appended import Appended, joined, next_segment
-from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category
 
 

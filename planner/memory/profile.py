@@ -6,7 +6,9 @@ from functools import cache
 
 import numpy as np
 
-from gpu_plan.planner.memory.stream import TRAINING_PHASES, Phase, RankStream, among
+from gpu_plan.planner.memory.stream.assembling import among
+from gpu_plan.planner.memory.stream.moments import TRAINING_PHASES, Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.trace.events import CATEGORIES, Category, IntArray, shape_at
 
 

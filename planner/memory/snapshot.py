@@ -14,7 +14,8 @@ from typing import NotRequired, TypedDict
 from gpu_plan.planner.memory.allocator.heap import Action, DriverCall
 from gpu_plan.planner.memory.allocator.result import AllocatorResult, Block, Segment
 from gpu_plan.planner.memory.profile import StandingTensor, describe, phase_at
-from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 
 DEVICE = 0
 """Index of the one device that is shown, the worst rank's."""

@@ -4,7 +4,7 @@ import numpy as np
 
 from gpu_plan.planner.memory.allocator.result import AllocatorResult
 from gpu_plan.planner.memory.profile import alive_at, describe, phase_at
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.plan.timeline import Moment, Timeline
 from gpu_plan.planner.trace.events import CATEGORIES
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_plan.planner.memory.stream import Phase, RankStream, carried_storages
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
+from gpu_plan.planner.memory.stream.traced import carried_storages
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray
 
 OWNED = ": "

@@ -14,7 +14,7 @@ from gpu_plan.planner.memory.lead import Paces
 from gpu_plan.planner.memory.overheads import Term, cached_blocks
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.memory.schedule import LIMITED, Schedule
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.trace.events import IntArray
 
 

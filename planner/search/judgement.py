@@ -8,7 +8,7 @@ from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.profile import StandingTensor
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.plan.document import Condition
 from gpu_plan.planner.search.device_use import DeviceUse
 

@@ -12,7 +12,8 @@ from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.megatron.part import Part as MegatronPart
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, Role
 from gpu_plan.planner.memory.overheads import Term
-from gpu_plan.planner.memory.stream import RankStream, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.speed.model import Collective, OptimizerWork
 from gpu_plan.planner.strategy.traits import Offload, Traits

@@ -5,7 +5,7 @@ torch/csrc/distributed/c10d/reducer.cpp: initialize_buckets, rebuild_buckets, co
 mark_variable_ready_dense.
 """
 
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes, replica_regime
 from gpu_plan.planner.strategy.optimizer_step import with_paged_state

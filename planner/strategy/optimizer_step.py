@@ -8,7 +8,7 @@ from gpu_plan.planner.memory.optimizer.steps import (
     managed_bytes,
     place_steps,
 )
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.speed.model import OptimizerWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.units import format_bytes

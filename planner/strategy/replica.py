@@ -1,7 +1,7 @@
 """A rank that holds the whole model: on one device, or one replica of several."""
 
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.speed.model import OptimizerWork
 from gpu_plan.planner.strategy.base import (
     RankContext,

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.memory.evaluation import Evaluated, with_evaluation
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.kinds.single import Single

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaForTokenClassificat
 
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.ready import prepared
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Request

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gpu_plan.planner.memory.optimizer.steps import place_state, place_step, state_bytes
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor, Role
 from gpu_plan.planner.workload.training import Optimizer

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.trace.events import IntArray
 
 

@@ -1,6 +1,6 @@
 """What a strategy does along a rank's stream, as short lines: `+all-gather output m1 @1`."""
 
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 
 
 def story(stream: RankStream, segment: int, *, backward: bool | None = None) -> list[str]:

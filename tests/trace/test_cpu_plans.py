@@ -9,7 +9,8 @@ import pytest
 from gpu_plan.cli import main
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.profile import measure
-from gpu_plan.planner.memory.stream import Phase, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.search.training.candidates import families
 from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.workload.training import Workload

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.strategy.zero.stage3.gather import GATHERED
 from gpu_plan.planner.workload.training import Checkpointing
 from tests.support.ranks import zero_cases

@@ -7,7 +7,7 @@ from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.memory.allocator.expandable import ExpandableHeap
 from gpu_plan.planner.memory.allocator.heap import FULL, Action
 from gpu_plan.planner.memory.allocator.replay import AllocatorResult, AllocatorSettings, replay, simulate
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.units import GIB, MIB
 from tests.support.tiny_trace import tiny_trace

@@ -7,7 +7,9 @@ import pytest
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.overheads import Term, cached_blocks, nccl
 from gpu_plan.planner.memory.profile import PeakDetails, known
-from gpu_plan.planner.memory.stream import Phase, RankStream, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.search.device_use import DeviceUse, Simulated, simulated
 from gpu_plan.planner.trace.events import CATEGORIES, Category
 from gpu_plan.planner.units import GIB, MIB

@@ -3,7 +3,8 @@
 import numpy as np
 
 from gpu_plan.planner.memory.evaluation import Evaluated, with_evaluation
-from gpu_plan.planner.memory.stream import RankStream, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.trace.events import Category, Mark
 from tests.support.tiny_trace import ACTIVATION
 from tests.unit.test_stream import kept_outputs

@@ -27,6 +27,6 @@ def test_every_fault_can_be_planted() -> None:
 
 
 def test_files_are_imported_by_these_names() -> None:
-    assert module_of("planner/memory/stream.py") == "gpu_plan.planner.memory.stream"
+    assert module_of("planner/memory/lines.py") == "gpu_plan.planner.memory.lines"
     assert module_of("executor/checkpoints/__init__.py") == "gpu_plan.executor.checkpoints"
     assert Path(ROOT / "planner").is_dir()

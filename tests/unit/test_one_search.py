@@ -11,7 +11,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
 from gpu_plan.planner.hardware.disk import NVME_BYTES_PER_S
 from gpu_plan.planner.memory.profile import PeakDetails, known
-from gpu_plan.planner.memory.stream import Phase
+from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.search.device_use import Simulated
 from gpu_plan.planner.search.generation.relaxed import relaxed as smaller_generations
 from gpu_plan.planner.search.judgement import Judgement

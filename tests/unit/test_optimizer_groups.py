@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpu_plan.planner.memory.optimizer.steps import place_update
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor
 from gpu_plan.planner.workload.training import Optimizer
 from tests.support.tiny_trace import tiny_trace

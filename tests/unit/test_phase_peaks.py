@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gpu_plan.planner.memory.profile import measure, phase_at
-from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.workload.training import Optimizer
 from tests.support.rank_contexts import small_context

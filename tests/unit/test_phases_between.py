@@ -4,7 +4,8 @@ import numpy as np
 
 from gpu_plan.planner.memory.phases import Between, Standing, gathered_bytes, with_phases
 from gpu_plan.planner.memory.profile import measure
-from gpu_plan.planner.memory.stream import Phase, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.trace.events import Category
 from tests.support.tiny_trace import tiny_trace
 

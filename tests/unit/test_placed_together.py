@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from gpu_plan.planner.memory.lead import History
 from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Did, Schedule, Waits
-from gpu_plan.planner.memory.stream import Point, RankStream, StreamBuilder, point
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Point, point
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.traits import Offload

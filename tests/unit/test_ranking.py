@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_plan.planner.memory.profile import PeakDetails, known
-from gpu_plan.planner.memory.stream import Phase
+from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.search.front import beats, completed, front
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.ranking.ratio import OFF, ratio

@@ -9,7 +9,7 @@ import pytest
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.memory.allocator.replay import AllocatorSettings, simulate
 from gpu_plan.planner.memory.snapshot import snapshot
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.units import KIB, MIB
 from gpu_plan.reports.snapshot.file import write_snapshot

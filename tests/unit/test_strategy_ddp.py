@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.strategy.buckets import BUCKET, FIRST_BUCKET, in_buckets
 from gpu_plan.planner.strategy.kinds.ddp import DistributedDataParallel
 from gpu_plan.planner.strategy.kinds.single import Single

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.buckets import BUCKET, FIRST_BUCKET, in_buckets
 from gpu_plan.planner.strategy.kinds.ddp import DistributedDataParallel

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
-from gpu_plan.planner.memory.stream import Phase
+from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, Strategy
 from gpu_plan.planner.strategy.kinds.zero1 import Zero1
 from gpu_plan.planner.strategy.kinds.zero2 import Zero2

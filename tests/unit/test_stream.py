@@ -6,7 +6,8 @@ import numpy as np
 
 from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.memory.schedule import Schedule, Waits
-from gpu_plan.planner.memory.stream import StreamBuilder, carried_storages
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.traced import carried_storages
 from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.trace.events import Category, Kind, Mark, StepTrace
 from tests.support.live_bytes import live

@@ -12,7 +12,7 @@ from gpu_plan.planner.memory.schedule import (
     Moment,
     Schedule,
 )
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.fsdp1 import rank
 from gpu_plan.planner.strategy.fsdp1.queues import UNSHARD_STREAM, Queues

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from gpu_plan.planner.memory.profile import alive_at, phase_at
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.memory.timeline import iteration_at
 from gpu_plan.planner.trace.events import CATEGORIES, IntArray
 from gpu_plan.tui.engine.messages import Columns

@@ -9,7 +9,7 @@ from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.generation import prepare
 from gpu_plan.planner.job.prepared import Openers
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.generation import InferGiven, read_given

@@ -11,7 +11,7 @@ from benchmarks.accuracy.litgpt.model import LitModel
 from benchmarks.accuracy.memory.judge import Run, Traced
 from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.strategy.kinds.single import Single

@@ -8,7 +8,7 @@ from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.megatron.part import Part
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.pipeline.stages import StageCut

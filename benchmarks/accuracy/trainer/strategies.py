@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from benchmarks.accuracy.trainer.setup import Setup
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.strategy.base import (
     MASTER,
     RankContext,

@@ -11,7 +11,8 @@ from gpu_plan.planner.memory.allocator.replay import simulate
 from gpu_plan.planner.memory.allocator.settings import IntArray
 from gpu_plan.planner.memory.overheads import cuda_context
 from gpu_plan.planner.memory.profile import StandingTensor, alive_at, describe, measure
-from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

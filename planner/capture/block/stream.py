@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_plan.planner.capture.block.recorder import BlockMark
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, ModuleLayout
 from gpu_plan.planner.trace.recording.fit import Recording, fit
 from gpu_plan.planner.trace.recording.recorder import RawTrace

@@ -9,7 +9,7 @@ from gpu_plan.planner.job.alternatives.found import MOST, Beside
 from gpu_plan.planner.job.alternatives.tried import alternative_of
 from gpu_plan.planner.job.alternatives.ways import Way, ways
 from gpu_plan.planner.job.ready import prepared
-from gpu_plan.planner.memory.stream import Phase
+from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 from gpu_plan.planner.search.generation.limits import held_by_devices

@@ -10,7 +10,8 @@ from gpu_plan.planner.capture.watch.names import other_name
 from gpu_plan.planner.job.recipe.engine import VLLM, Engine
 from gpu_plan.planner.job.rollouts import RolloutEvaluator
 from gpu_plan.planner.memory.profile import standing
-from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.options.recipe.read import RecipeGiven
 from gpu_plan.planner.plan.recipe import EngineFigures, JobModel, JobPhase, RecipeFigures

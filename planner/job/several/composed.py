@@ -10,7 +10,8 @@ from gpu_plan.planner.job.rollouts import Engine
 from gpu_plan.planner.job.several.generated import cast_bytes
 from gpu_plan.planner.job.several.runner import Runner, forward_stream
 from gpu_plan.planner.memory.phases import Standing, gathered_bytes
-from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.memory.together import Storages, Together, Window, left_by, made, rest_of, second_pass, window_of
 from gpu_plan.planner.options.several.given import Between, Does, JobGiven, ModelGiven, PhaseGiven
 from gpu_plan.planner.search.training.candidates import Batch, Family

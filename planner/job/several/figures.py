@@ -11,7 +11,7 @@ from gpu_plan.planner.job.several.composed import Composer
 from gpu_plan.planner.job.several.evaluator import JobEvaluator
 from gpu_plan.planner.job.several.times import PhaseTime, phase_times, together
 from gpu_plan.planner.memory.profile import alive_at
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.memory.together import owners, rest_of
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.several.given import Between, JobGiven, ModelGiven, PhaseGiven

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast
 
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.memory.together import Storages, Window, rest_of, second_iteration, second_pass, window_of
 from gpu_plan.planner.options.several.given import Does, ModelGiven, PhaseGiven
 from gpu_plan.planner.search.training.candidates import Batch, Family

@@ -22,7 +22,7 @@ from gpu_plan.planner.memory.allocator.result import (
 )
 from gpu_plan.planner.memory.allocator.settings import SMALL_LIMIT, AllocatorSettings, IntArray
 from gpu_plan.planner.memory.schedule import Schedule
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 
 DEFAULT_SETTINGS = AllocatorSettings()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpu_plan.planner.memory.stream import Placer
+from gpu_plan.planner.memory.stream.placing import Placer
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.units import ceil_div
 from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor

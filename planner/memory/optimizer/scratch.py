@@ -6,7 +6,7 @@ optimizer's step takes beyond its state is that.
 
 from collections.abc import Sequence
 
-from gpu_plan.planner.memory.stream import Handle, Placer
+from gpu_plan.planner.memory.stream.placing import Handle, Placer
 from gpu_plan.planner.trace.events import Category
 
 

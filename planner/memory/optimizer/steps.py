@@ -10,7 +10,7 @@ from itertools import chain
 
 from gpu_plan.planner.memory.optimizer.clipping import place_clipping
 from gpu_plan.planner.memory.optimizer.scratch import Scratch
-from gpu_plan.planner.memory.stream import Handle, Placer
+from gpu_plan.planner.memory.stream.placing import Handle, Placer
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor, Role
 from gpu_plan.planner.workload.optimizers.registry import Optimizer

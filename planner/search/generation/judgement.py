@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.plan.inference import Placement
 from gpu_plan.planner.search.generation.times import PassTimes
 from gpu_plan.planner.search.judgement import Judgement

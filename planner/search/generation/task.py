@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.memory.stream import Phase
+from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
 from gpu_plan.planner.plan.inference import InferenceFigures
 from gpu_plan.planner.search.generation.command import prompts_command

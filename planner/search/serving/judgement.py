@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gpu_plan.planner.memory.profile import StandingTensor
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.serving.memory import EngineMemory
 from gpu_plan.planner.speed.rates import Rate

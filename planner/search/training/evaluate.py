@@ -10,7 +10,7 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.evaluation import with_evaluation
 from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.search.evaluator import BaseEvaluator
 from gpu_plan.planner.search.judgement import Judgement

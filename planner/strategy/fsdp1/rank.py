@@ -16,7 +16,9 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
-from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Pass, Point
+from gpu_plan.planner.memory.stream.placing import Handle
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import (
     MASTER,

@@ -12,7 +12,8 @@ Nothing of it lasts but the shards; the allocator keeps the segments, and the st
 from collections.abc import Iterator, Sequence
 
 from gpu_plan.planner.dtypes import is_floating
-from gpu_plan.planner.memory.stream import Handle, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.placing import Handle
 from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.fsdp1.flat import FlatUnit
 from gpu_plan.planner.trace.events import Category, Mark, ParameterInfo

@@ -5,10 +5,15 @@ accumulate_unsharded_grad_if_needed; _fsdp_param_group.py: post_backward.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.strategy.base import RankContext, nbytes
 from gpu_plan.planner.trace.events import Category, ParameterInfo
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.memory.stream.placing import Handle
 
 
 def refuses_reduce(gradients: str, context: RankContext) -> str | None:

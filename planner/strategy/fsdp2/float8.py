@@ -5,7 +5,9 @@ accelerate switches on by default (utils/dataclasses.py: AORecipeKwargs.enable_f
 computed once after each optimizer step (precompute_float8_dynamic_scale_for_fsdp), are a few bytes per layer.
 """
 
-from gpu_plan.planner.memory.stream import Handle, Point, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Point
+from gpu_plan.planner.memory.stream.placing import Handle
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.trace.events import Category
 

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, state_bytes
-from gpu_plan.planner.memory.stream import Handle, Point, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Point
+from gpu_plan.planner.memory.stream.placing import Handle
 from gpu_plan.planner.speed.model import Collective, OptimizerWork, Phase
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work
 from gpu_plan.planner.strategy.zero.common import pinned_bytes

@@ -7,7 +7,8 @@ foreach_reduce), _fsdp_state.py (_root_post_backward_final_callback).
 
 from collections.abc import Sequence
 
-from gpu_plan.planner.memory.stream import Handle, Pass, Point
+from gpu_plan.planner.memory.stream.moments import Pass, Point
+from gpu_plan.planner.memory.stream.placing import Handle
 from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
 from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, StepTrace
 from gpu_plan.planner.trace.generation.passes import Cut, joined, starts_of
 

@@ -8,7 +8,8 @@ Megatron-LM sets deallocate_pipeline_outputs); what is sent back lives until the
 from functools import cached_property
 
 from gpu_plan.planner.megatron.part import GATHERED
-from gpu_plan.planner.memory.stream import Handle, Point, point
+from gpu_plan.planner.memory.stream.moments import Point, point
+from gpu_plan.planner.memory.stream.placing import Handle
 from gpu_plan.planner.pipeline.places import RECEIVED, SENT_BACK
 from gpu_plan.planner.pipeline.schedules import Kind
 from gpu_plan.planner.strategy.pipeline.builder import PipelineBuilder, _Played

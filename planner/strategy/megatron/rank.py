@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.strategy.base import place_buffers, place_workspaces
 from gpu_plan.planner.strategy.megatron.builder import MegatronBuilder

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpu_plan.planner.megatron import buffers
 from gpu_plan.planner.megatron.buffers import Held
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.trace.events import Category, ParameterInfo
 
 _HALF, _WIDE = 2, 4

@@ -9,22 +9,19 @@ one is (schedules.py: Schedule1F1B._step_microbatches); losses until the step is
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpu_plan.planner.memory.stream import (
-    Handle,
-    Pass,
-    Point,
-    StreamBuilder,
-    TracedEvents,
-    allocations,
-    carried_storages,
-    point,
-)
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Pass, Point, point
+from gpu_plan.planner.memory.stream.traced import TracedEvents, allocations, carried_storages
 from gpu_plan.planner.pipeline.places import RECEIVED, SENT_BACK, PipelineRank, StageSpan
 from gpu_plan.planner.pipeline.schedules import Action, Kind, Schedule
 from gpu_plan.planner.trace.events import Category, Mark, StepTrace
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.memory.stream.placing import Handle
 
 _SCALAR = 16
 """Bytes of a loss at most: of what a stage puts out, the rest grows with the batch."""

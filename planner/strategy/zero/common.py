@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.strategy.base import RankContext, autocast_regime, nbytes, refuses_float8
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category

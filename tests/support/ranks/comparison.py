@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.trace.events import IntArray
 from tests.support.cpu_reference import Change, Reference
 from tests.support.ranks.case import RankCase

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.model.adapt import adapt
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.build.construct import build_model

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.strategy.zero.stage12.rank import plan_of_rank
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import RankFigures, replayed

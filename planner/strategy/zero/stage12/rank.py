@@ -8,9 +8,11 @@ step.
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
-from gpu_plan.planner.memory.stream import Handle, Pass, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Pass
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work
@@ -25,6 +27,9 @@ from gpu_plan.planner.strategy.zero.stage12.flat import (
     worst_rank,
 )
 from gpu_plan.planner.trace.events import Category, Mark
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.memory.stream.placing import Handle
 
 _REDUCING = (8, 40)
 """Operators of one bucket's all-reduce, fewest and most, counted in a run of DeepSpeed 0.19.8's own hooks

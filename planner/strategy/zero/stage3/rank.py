@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
-from gpu_plan.planner.memory.stream import Handle, Pass, StreamBuilder
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Pass
+from gpu_plan.planner.memory.stream.placing import Handle
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work

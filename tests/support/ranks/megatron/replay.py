@@ -15,7 +15,7 @@ import numpy as np
 
 from gpu_plan.planner.megatron import schedules, stages
 from gpu_plan.planner.megatron.part import Part
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.pipeline.schedules import Kind, Schedule
 from gpu_plan.planner.pipeline.stages import StageCut

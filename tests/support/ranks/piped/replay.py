@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.pipeline.schedules import Schedule, actions

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_plan.planner.memory.schedule import DEFAULT_STREAM
-from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder, Waiting
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Pass, Point
+from gpu_plan.planner.memory.stream.placing import Handle, Waiting
 from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.zero import common
 from gpu_plan.planner.strategy.zero.stage3.gather import PERSISTENT

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, Schedule
-from gpu_plan.planner.memory.stream import Point
+from gpu_plan.planner.memory.stream.moments import Point
 from gpu_plan.planner.strategy.zero.stage3.gather import COALESCED, GATHERED, PERSISTENT, Gather
 from gpu_plan.planner.trace.events import IntArray, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace

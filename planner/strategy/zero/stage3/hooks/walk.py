@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_plan.planner.memory.schedule import Waits
-from gpu_plan.planner.memory.stream import Pass, Point, StreamBuilder, marks
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import Pass, Point
+from gpu_plan.planner.memory.stream.traced import marks
 from gpu_plan.planner.strategy.base import RankContext, nbytes
 from gpu_plan.planner.strategy.zero.common import ZeroConfig
 from gpu_plan.planner.strategy.zero.stage3.gather import GATHERED, Coordinator, Limits

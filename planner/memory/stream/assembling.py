@@ -1,0 +1,116 @@
+"""Traced events and placed ones in one order of time."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_plan.planner.memory.lead import History
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Did
+from gpu_plan.planner.memory.stream.moments import SEGMENT
+from gpu_plan.planner.memory.stream.placing import Placed, Waiting, column
+from gpu_plan.planner.memory.stream.rank import RankStream
+from gpu_plan.planner.memory.stream.traced import TracedEvents, marks
+from gpu_plan.planner.trace.events import IntArray, Mark, StepTrace
+
+
+def assembled(
+    trace: StepTrace,
+    base: TracedEvents,
+    pass_segments: list[int],
+    num_passes: int,
+    steps: list[int],
+    placed: Placed,
+    streams: DeviceStreams | None,
+) -> RankStream:
+    own = len(placed.fixed)
+    traced = trace.num_tensors * num_passes
+    what = column(placed.what)
+    own_tensor = what >> 1
+    at = np.concatenate([*base.at, column(placed.at)])
+    order = np.argsort(at, kind="stable")
+    signs = np.concatenate([*base.signs, 2 * (what & 1) - 1])
+    tensors = np.concatenate([*base.tensors, np.where(own_tensor >= 0, own_tensor + traced, -1 - own_tensor)])
+    # Places just before a segment's first event are below its multiple.
+    sorted_at = at[order]
+    segment = (sorted_at + SEGMENT // 2) // SEGMENT
+    backward_key = 2 * marks(trace)[Mark.BACKWARD]
+    in_backward = among(segment, pass_segments) & (sorted_at - segment * SEGMENT >= backward_key)
+    waiting = placed.waiting or (Waiting.of(placed.waits, streams) if placed.waits else None)
+    lead = None if waiting is None else _Order(at, order, len(placed.at))
+    return RankStream(
+        trace=trace,
+        num_passes=num_passes,
+        event_sign=signs[order],
+        event_tensor=tensors[order],
+        event_segment=segment,
+        event_in_backward=in_backward,
+        event_return=None if waiting is None or lead is None else _returns(waiting, lead),
+        history=None if waiting is None or lead is None or streams is None else _history(waiting, lead, streams),
+        step_segments=tuple(steps),
+        fixed=np.concatenate([np.tile(trace.bytes_fixed, num_passes), column(placed.fixed)]),
+        per_sample=np.concatenate([np.tile(trace.bytes_per_sample, num_passes), _sparse(placed.per_sample, own)]),
+        cuda_stream=np.concatenate([np.zeros(traced, dtype=np.int64), _sparse(placed.cuda_stream, own)]),
+        category=np.concatenate([np.tile(trace.category, num_passes), column(placed.category)]),
+        labels=placed.label,
+        label_modules=placed.module,
+    )
+
+
+class _Order:
+    """Where events and moments stand once all are in time order."""
+
+    def __init__(self, at: IntArray, order: IntArray, placed: int) -> None:
+        """`at` [events] before they are ordered, those that were placed last; `order` as of argsort."""
+        self.count, self._own = len(order), len(order) - placed
+        self._place = np.empty(self.count, dtype=np.int64)
+        self._place[order] = np.arange(self.count)
+        self._points, starts = np.unique(at[order], return_index=True)
+        # Of events at one point the order is that of their numbers: both in one number, which grows with the place.
+        number = np.repeat(np.arange(len(self._points)), np.diff(starts, append=self.count))
+        self._number = number * (self.count + 1) + order
+
+    def of_placed(self, numbers: IntArray) -> IntArray:
+        """Places of events by the numbers under which they were placed."""
+        found: IntArray = self._place[self._own + numbers]
+        return found
+
+    def behind(self, known: IntArray) -> IntArray:
+        """First event behind each moment [moments, 2]."""
+        group = np.searchsorted(self._points, known[:, 0])
+        # A moment stands before the event that was placed next; one where nothing is, before the next point.
+        there = np.append(self._points, -1)[group] == known[:, 0]
+        first = group * (self.count + 1) + np.where(there, self._own + known[:, 1], 0)
+        return np.searchsorted(self._number, first)
+
+
+def _returns(waiting: Waiting, order: _Order) -> IntArray:
+    """Position of the first event behind each return, for every event in its place; by itself where none waits."""
+    returns = np.tile(np.arange(order.count), (len(RUNS_AHEAD), 1))
+    frees = order.of_placed(waiting.events)
+    for schedule in RUNS_AHEAD:
+        until = waiting.until[schedule]
+        never = until[:, 1] < 0
+        returns[schedule, frees[never]] = order.count
+        returns[schedule, frees[~never]] = order.behind(until[~never])
+    return returns
+
+
+def _history(waiting: Waiting, order: _Order, streams: DeviceStreams) -> History:
+    freed = np.full(sum(entry[0] is Did.FREED for entry in streams.log), -1)
+    known = waiting.freed >= 0
+    freed[waiting.freed[known]] = order.of_placed(waiting.events[known])
+    return History(log=streams.log, freed=freed, moments=np.append(order.behind(waiting.moments), order.count))
+
+
+def among(segments: IntArray, wanted: Sequence[int]) -> NDArray[np.bool_]:
+    """Which segments are among those that are wanted: small numbers, looked up."""
+    found = np.zeros(max(int(segments.max(initial=0)), *wanted, 0) + 1, dtype=np.bool_)
+    found[list(wanted)] = True
+    return found[segments]
+
+
+def _sparse(values: Mapping[int, int], length: int) -> IntArray:
+    column = np.zeros(length, dtype=np.int64)
+    column[list(values)] = list(values.values())
+    return column

@@ -1,0 +1,59 @@
+"""What the traced step itself allocates and frees, where its marks lie, and what it leaves behind."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpu_plan.planner.memory.stream.moments import SEGMENT
+from gpu_plan.planner.trace.events import IntArray, Kind, Mark, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
+
+
+@dataclass(slots=True)
+class TracedEvents:
+    """Columns of events, piece by piece."""
+
+    at: list[IntArray] = field(default_factory=list)
+    signs: list[IntArray] = field(default_factory=list)
+    tensors: list[IntArray] = field(default_factory=list)
+
+    def add(self, segment: int, keys: IntArray, signs: IntArray, tensors: IntArray) -> None:
+        """Events of one segment."""
+        self.at.append(segment * SEGMENT + keys)
+        self.signs.append(signs)
+        self.tensors.append(tensors)
+
+
+@of_trace
+def allocations(trace: StepTrace) -> tuple[IntArray, IntArray, IntArray]:
+    """Position, sign and tensor of every allocation and free of a trace."""
+    at = np.flatnonzero((trace.kind == Kind.ALLOC) | (trace.kind == Kind.FREE))
+    return at, np.where(trace.kind[at] == Kind.ALLOC, 1, -1), trace.subject[at]
+
+
+@of_trace
+def marks(trace: StepTrace) -> dict[Mark, int]:
+    """Where each point of the loop lies."""
+    return {mark: trace.mark_position(mark) for mark in Mark if trace.has_mark(mark)}
+
+
+@of_trace
+def gradient_positions(trace: StepTrace) -> dict[int, int]:
+    at = np.flatnonzero(trace.kind == Kind.GRADIENT)
+    return {int(trace.subject[position]): int(position) for position in at}
+
+
+@of_trace
+def gradient_tensors(trace: StepTrace) -> dict[int, int]:
+    made = np.flatnonzero(trace.tensor_parameter >= 0)
+    return {int(trace.tensor_parameter[tensor]): int(tensor) for tensor in made}
+
+
+@of_trace
+def carried_storages(trace: StepTrace) -> IntArray:
+    """Storages that the loop still holds when a pass is over: outputs and loss, not gradients."""
+    alive = np.zeros(trace.num_tensors, dtype=np.int64)
+    np.add.at(alive, trace.subject[trace.kind == Kind.ALLOC], 1)
+    np.add.at(alive, trace.subject[trace.kind == Kind.FREE], -1)
+    alive[trace.held] = 0  # never bound anew: every step leaves its own behind
+    return np.flatnonzero((alive > 0) & (trace.tensor_parameter < 0))
