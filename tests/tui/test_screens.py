@@ -7,7 +7,7 @@ from tests.support.sample import sample
 
 pytestmark = pytest.mark.asyncio
 TOLD_ELSEWHERE = ("wide", "no_colour", "nothing_fits", "compare", "form", "export")
-"""Their content is held by test_app in `make test`; their pictures by `make prove`."""
+"""Their content is held by test_app and its neighbours in `make test`; their pictures by `make prove`."""
 
 
 @pytest.mark.parametrize("name", sample(SHOTS, kept=[name for name in SHOTS if name not in TOLD_ELSEWHERE]))
