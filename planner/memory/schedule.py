@@ -12,18 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import le
-from typing import Any
 
-DEFAULT_STREAM = 0
-"""The stream that computes."""
+from gpu_plan.planner.memory.lead.log import STREAMS, Log
+from gpu_plan.planner.memory.lead.play import DEFAULT_STREAM, MAX_QUEUED_LAUNCHES
 
 Moment = tuple[int, int]
 """Point of the run, and number of the strategy's own event: moments in their order."""
 
 Clock = tuple[int, ...]
 """Last work of each stream that is complete once an event is, by the stream's number; 0 for none."""
-_STREAMS = 5
-"""As many as any strategy queues work on."""
 
 
 class Schedule(IntEnum):
@@ -42,9 +39,6 @@ class Schedule(IntEnum):
 RUNS_AHEAD = (Schedule.AHEAD, Schedule.LAGS, Schedule.QUEUED)
 LIMITED = (Schedule.AHEAD, Schedule.LAGS)
 """Schedules in which the host waits where its code says so."""
-MAX_QUEUED_LAUNCHES = 1024
-"""Kernels that can be queued on a device before a launch blocks the host (NVIDIA documents no number; 1024 is what the
-CUDA driver has shown since Fermi)."""
 
 
 @dataclass(slots=True)
@@ -56,41 +50,20 @@ class Waits:
 
     clock: Clock
     until: dict[Schedule, Moment] = field(default_factory=dict)
-
-
-class Did(IntEnum):
-    """What an entry of the log says."""
-
-    LAUNCHED = 0
-    """Kernels launched so far."""
-    RECORDED = 1
-    """Number of the work, its stream."""
-    WAITED = 2
-    """Number of the work, who waits, on which stream."""
-    FREED = 3
-    """Number of the work, its stream, what waits."""
-    SENT = 4
-    """Stream, what is sent, bytes, fewest and most operators that issue it."""
-    HOST_WAITED = 5
-    """Numbers of the works that are complete then, and whether the host waits in every schedule."""
-
-
-MEETS = frozenset({Did.LAUNCHED, Did.HOST_WAITED})
-"""Entries that stand at a moment of the run."""
-Entry = tuple[Any, ...]
+    number: int = -1
+    """Which of the frees that its streams have queued it is."""
 
 
 class DeviceStreams:
     """Work queued on streams, in the order in which the host queues it."""
 
     def __init__(self) -> None:
-        self.log: list[Entry] = []
+        self.log = Log()
         """Everything in its order, for whoever knows how long each takes (gpu_plan.planner.memory.lead)."""
         self.moments: list[Moment] = []
-        """Of the log's entries that are in `MEETS`."""
-        self._now = 0
-        self._clocks = [[0] * _STREAMS for _ in range(_STREAMS)]
-        self._known: dict[Schedule, Clock] = dict.fromkeys(RUNS_AHEAD, (0,) * _STREAMS)
+        """Of the log's launches and of what the host waits for."""
+        self._clocks = [[0] * STREAMS for _ in range(STREAMS)]
+        self._known: dict[Schedule, Clock] = dict.fromkeys(RUNS_AHEAD, (0,) * STREAMS)
         self._launched: deque[tuple[int, Clock]] = deque()
         self._pending: dict[int, tuple[deque[Waits], ...]] = {}
         """By stream, for each schedule, in order of their frees: a stream's clock only grows, so that the first done
@@ -98,24 +71,21 @@ class DeviceStreams:
 
     def record(self, stream: int) -> Clock:
         """Event.record: everything queued on the stream so far, and what it waited for."""
-        self._now += 1
         clock = self._clocks[stream]
-        clock[stream] = self._now
-        self.log.append((Did.RECORDED, self._now, stream))
+        clock[stream] = self.log.recorded(stream)
         return tuple(clock)
 
     def wait(self, waiter: int, on: int) -> None:
         """Stream.wait_stream: what is queued on `waiter` from now on comes after all that is queued on `on`."""
-        self._now += 1
         source = self._clocks[on]
-        source[on] = self._now
-        self.log.append((Did.WAITED, self._now, waiter, on))
+        source[on] = self.log.waited(waiter, on)
         self._clocks[waiter] = list(map(max, source, self._clocks[waiter]))
 
     def free(self, stream: int) -> Waits:
         """A block is freed that `stream`, recorded on it, may still use."""
-        waits = Waits(self.record(stream))
-        self.log[-1] = (Did.FREED, self._now, stream, waits)
+        clock = self._clocks[stream]
+        clock[stream] = self.log.freed(stream)
+        waits = Waits(tuple(clock), number=self.log.frees - 1)
         if stream not in self._pending:
             self._pending[stream] = tuple(deque() for _ in RUNS_AHEAD)
         for pending in self._pending[stream]:
@@ -124,11 +94,11 @@ class DeviceStreams:
 
     def send(self, stream: int, what: str, nbytes: int, issued: tuple[int, int]) -> None:
         """A collective is queued on a stream."""
-        self.log.append((Did.SENT, stream, what, nbytes, issued))
+        self.log.sends(stream, what, nbytes, issued)
 
     def launched(self, kernels: int, moment: Moment) -> None:
         """The host has launched so many kernels in all on the computing stream: none that is further back waits."""
-        self.log.append((Did.LAUNCHED, kernels))
+        self.log.launched(kernels)
         self.moments.append(moment)
         queued = self._launched
         if queued and queued[-1][0] == kernels:
@@ -143,7 +113,7 @@ class DeviceStreams:
 
     def host_waits(self, event: Clock, moment: Moment, schedules: Sequence[Schedule] = RUNS_AHEAD) -> None:
         """Event.synchronize: what the event stands behind is complete, and the host knows it."""
-        self.log.append((Did.HOST_WAITED, tuple(filter(None, event)), Schedule.QUEUED in schedules))
+        self.log.host_waited(event, always=Schedule.QUEUED in schedules)
         self.moments.append(moment)
         self.suppose(event, moment, schedules)
 
@@ -164,12 +134,9 @@ __all__ = [
     "DEFAULT_STREAM",
     "LIMITED",
     "MAX_QUEUED_LAUNCHES",
-    "MEETS",
     "RUNS_AHEAD",
     "Clock",
     "DeviceStreams",
-    "Did",
-    "Entry",
     "Moment",
     "Schedule",
     "Waits",

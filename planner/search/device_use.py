@@ -10,7 +10,7 @@ import numpy as np
 from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS, Runs
 from gpu_plan.planner.memory.allocator.result import AllocatorResult
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
-from gpu_plan.planner.memory.lead import Paces
+from gpu_plan.planner.memory.lead.pace import Paces
 from gpu_plan.planner.memory.overheads import Term, cached_blocks
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.memory.schedule import LIMITED, Schedule

@@ -1,12 +1,13 @@
 """How far the host is ahead of the device, in seconds: blocks of ten kernels that wait, by who is the slower."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu_plan.planner.memory.lead import History, Pace, Paces
+from gpu_plan.planner.memory.lead.history import History
+from gpu_plan.planner.memory.lead.pace import Pace, Paces
 from gpu_plan.planner.memory.schedule import (
     DEFAULT_STREAM,
     LIMITED,
@@ -14,8 +15,6 @@ from gpu_plan.planner.memory.schedule import (
     RUNS_AHEAD,
     Clock,
     DeviceStreams,
-    Did,
-    Entry,
     Waits,
 )
 
@@ -34,11 +33,11 @@ def pace(host: float, device: float, *, kernels: int = KERNELS, gather: float = 
     )
 
 
-def _history(log: Sequence[Entry], places: dict[int, int], moments: NDArray[np.int64], events: int) -> History:
-    """`places`: event of each free that waits, by the identity of its `Waits`; `moments` as events."""
-    frees = [entry[3] for entry in log if entry[0] is Did.FREED]
-    freed = np.asarray([places.get(id(waits), -1) for waits in frees], dtype=np.int64)
-    return History(log=log, freed=freed, moments=np.append(moments, events))
+def _history(streams: DeviceStreams, places: dict[int, int], moments: NDArray[np.int64], events: int) -> History:
+    """`places`: event of each free that waits, by its number; `moments` as events."""
+    freed = np.full(streams.log.frees, -1)
+    freed[list(places)] = list(places.values())
+    return History(log=streams.log, freed=freed, moments=np.append(moments, events))
 
 
 def history(before: Callable[[DeviceStreams, int], None] = lambda streams, block: None) -> History:
@@ -56,8 +55,8 @@ def history(before: Callable[[DeviceStreams, int], None] = lambda streams, block
         streams.launched((block + 1) * KERNELS, (block, 0))
         events.append(block)
         freed.append(streams.free(DEFAULT_STREAM))
-    places = {id(waits): block for block, waits in enumerate(freed)}
-    return _history(streams.log, places, np.asarray(events, dtype=np.int64), BLOCKS)
+    places = {waits.number: block for block, waits in enumerate(freed)}
+    return _history(streams, places, np.asarray(events, dtype=np.int64), BLOCKS)
 
 
 def returns(found: History, used: Pace, *, limited: bool = True) -> list[int]:
@@ -87,7 +86,7 @@ def test_the_queue_of_launches_holds_the_fastest_host() -> None:
     waits = streams.free(DEFAULT_STREAM)
     streams.launched(2, (1, 0))
     streams.launched(1 + MAX_QUEUED_LAUNCHES, (2, 0))
-    held = _history(streams.log, {id(waits): 0}, np.arange(3), 3)
+    held = _history(streams, {waits.number: 0}, np.arange(3), 3)
     assert held.returns(slow, 3, limited=True).tolist() == [2, 1, 2]
 
 

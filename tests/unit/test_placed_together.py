@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_plan.planner.memory.lead import History
-from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Did, Schedule, Waits
+from gpu_plan.planner.memory.lead.history import History
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Schedule, Waits
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Point, point
 from gpu_plan.planner.memory.stream.rank import RankStream
@@ -32,8 +32,7 @@ def told(history: History | None) -> object:
     """What was queued, and where it stands; None where nothing waits."""
     if history is None:
         return None
-    log = [entry[: None if entry[0] is not Did.FREED else 3] for entry in history.log]
-    return log, history.freed.tolist(), history.moments.tolist()
+    return history.log, history.freed.tolist(), history.moments.tolist()
 
 
 def same(one: RankStream, other: RankStream) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_plan.planner.memory.lead import History
-from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Did
+from gpu_plan.planner.memory.lead.history import History
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams
 from gpu_plan.planner.memory.stream.moments import SEGMENT
 from gpu_plan.planner.memory.stream.placing import Placed, Waiting, column
 from gpu_plan.planner.memory.stream.rank import RankStream
@@ -97,7 +97,7 @@ def _returns(waiting: Waiting, order: _Order) -> IntArray:
 
 
 def _history(waiting: Waiting, order: _Order, streams: DeviceStreams) -> History:
-    freed = np.full(sum(entry[0] is Did.FREED for entry in streams.log), -1)
+    freed = np.full(streams.log.frees, -1)
     known = waiting.freed >= 0
     freed[waiting.freed[known]] = order.of_placed(waiting.events[known])
     return History(log=streams.log, freed=freed, moments=np.append(order.behind(waiting.moments), order.count))

@@ -7,7 +7,7 @@ from typing import NewType
 
 import numpy as np
 
-from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Did, Moment, Waits
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, Waits
 from gpu_plan.planner.memory.stream.moments import SEGMENT, Point
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray
 
@@ -68,11 +68,10 @@ class Waiting:
     def of(waits: Mapping[int, Waits], streams: DeviceStreams | None) -> "Waiting":
         """One by one, those of the streams' log found again."""
         until = [[one.until.get(schedule, _NEVER) for one in waits.values()] for schedule in RUNS_AHEAD]
-        log = () if streams is None else streams.log
-        order = {id(freed): number for number, freed in enumerate(entry[3] for entry in log if entry[0] is Did.FREED)}
+        freed = [-1 if streams is None else one.number for one in waits.values()]
         return Waiting(
             events=np.asarray(list(waits), dtype=np.int64),
-            freed=np.asarray([order.get(id(one), -1) for one in waits.values()], dtype=np.int64),
+            freed=np.asarray(freed, dtype=np.int64),
             until=np.asarray(until, dtype=np.int64).reshape(len(RUNS_AHEAD), -1, 2),
             moments=np.asarray([] if streams is None else streams.moments, dtype=np.int64).reshape(-1, 2),
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_plan.planner.memory.lead import History
+from gpu_plan.planner.memory.lead.history import History
 from gpu_plan.planner.memory.lines import BLOCK, Peaks
 from gpu_plan.planner.memory.schedule import Schedule
 from gpu_plan.planner.memory.stream.moments import Phase

@@ -5,7 +5,7 @@ from typing import cast
 import numpy as np
 
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.memory.lead import Pace, Paces
+from gpu_plan.planner.memory.lead.pace import Pace, Paces
 from gpu_plan.planner.speed.device import FAST, SLOW
 from gpu_plan.planner.speed.model import CollectiveKind, KernelTimes, SpeedModel, StepWork
 from gpu_plan.planner.trace.events import IntArray, Kind
