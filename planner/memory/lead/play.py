@@ -59,7 +59,7 @@ def seconds_of(log: Log, pace: Pace) -> Seconds:
     issue, run = (np.diff(_cumulated(of_each, upto)) for of_each in (pace.host, pace.device))
     sent = np.asarray(log.sent, dtype=np.int64).reshape(-1, 3)
     of_messages = np.asarray([pace.sent(what, nbytes) for what, nbytes in log.messages], dtype=np.float64)
-    hooks: FloatArray = pace.hook * sent[:, 1 + pace.many_hooks]
+    hooks = np.asarray(pace.hook * sent[:, 1 + pace.many_hooks], dtype=np.float64)
     return Seconds(kernels=upto[1:], issue=issue, run=run, hooks=hooks, sent=of_messages[sent[:, 0]])
 
 
