@@ -14,9 +14,9 @@ STAMP := .venv/.installed
 MODEL ?= meta-llama/Llama-3.1-8B
 GPUS ?= 8xH100
 # Benchmarks that need no GPU; each writes to benchmarks/results.
-BENCHMARKS := cpu_activations accuracy distributed_cpu matrix faults captured_scripts \
-  device_maps inference_runs check_regressions damaged_checkpoints \
-  hostile_inputs ways_out document_commands
+BENCHMARKS := real.cpu_activations accuracy real.distributed_cpu real.matrix damage.faults real.captured_scripts \
+  told.device_maps real.inference_runs sweeps.check_regressions damage.damaged_checkpoints \
+  damage.hostile_inputs damage.ways_out sweeps.document_commands
 
 help:
 	@echo 'make demo    plan $(MODEL) on $(GPUS)'

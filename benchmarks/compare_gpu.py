@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_cases import Case, case_from
-from benchmarks.gpu_causes import causes, told
+from benchmarks.gpu.cases import Case, case_from
+from benchmarks.gpu.causes import causes, told
 from gpu_plan.planner.errors import InputError, PlanError
 from gpu_plan.planner.memory.stream.moments import Phase
 
@@ -71,7 +71,7 @@ def version_differences(environment: Row) -> list[str]:
 
 def compare(rows: Sequence[Row]) -> Row:
     """All cases of a measurement beside their estimates. InputError when the rows make no sense."""
-    from benchmarks.gpu_estimates import Estimator, cluster_of
+    from benchmarks.gpu.estimates import Estimator, cluster_of
 
     workers = [row for row in rows if row["kind"] == "worker"]
     if not workers:

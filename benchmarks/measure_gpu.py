@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # started as a file
     sys.path.insert(0, str(ROOT))
 
-from benchmarks.gpu_cases import Case, dry_groups, groups  # noqa: E402
+from benchmarks.gpu.cases import Case, dry_groups, groups  # noqa: E402
 
 FORMAT = 1
 ROWS = "rows.jsonl"
@@ -125,7 +125,7 @@ def environment(device: str) -> dict[str, Any]:
 def work(arguments: argparse.Namespace) -> int:
     """One worker: a group's cases in a process of their own."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from benchmarks.gpu_memory import CpuMemory, CudaMemory, Memory, context_probe
+    from benchmarks.gpu.memory import CpuMemory, CudaMemory, Memory, context_probe
 
     memory: Memory = CpuMemory() if arguments.device == "cpu" else CudaMemory()
     about: dict[str, Any] = {"kind": "worker", "group": arguments.worker}
@@ -152,8 +152,8 @@ def row_of(case: Case, memory: Any, out: Path, group: str) -> dict[str, Any]:
     """Measures one case; whatever goes wrong is the row's to say."""
     import torch
 
-    from benchmarks.gpu_loop import measure
-    from benchmarks.gpu_models import CannotRun
+    from benchmarks.gpu.loop import measure
+    from benchmarks.gpu.models import CannotRun
 
     start = time.time()
     row: dict[str, Any] = {"kind": "case", "group": group, "case": case.as_row()}

@@ -1,4 +1,4 @@
-"""Hostile inputs, generated from seeds: what `benchmarks.hostile_inputs` runs, and a fixed sample of it in the tests.
+"""Hostile inputs, generated from seeds: what `damage.hostile_inputs` runs, and a fixed sample of it in the tests.
 
 case      `Case`: words, files and environment of one run; how its files are laid down
 values    strings, numbers and structures that break readers; `spoil` puts some of them into a sound document

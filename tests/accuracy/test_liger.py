@@ -1,4 +1,4 @@
-"""Mirrored kernels against the streams of the real liger-kernel package (benchmarks/liger_reference.py)."""
+"""Mirrored kernels against the streams of the real liger-kernel package (benchmarks/real/liger_reference.py)."""
 
 import json
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks import compare_gpu, measure_gpu
-from benchmarks.gpu_cases import Case, case_from, dry_groups, groups
-from benchmarks.gpu_causes import causes, told
-from benchmarks.gpu_memory import trimmed
+from benchmarks.gpu.cases import Case, case_from, dry_groups, groups
+from benchmarks.gpu.causes import causes, told
+from benchmarks.gpu.memory import trimmed
 from gpu_plan.planner.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,7 +153,7 @@ def test_measuring_needs_nothing_of_planner() -> None:
             assert not [name for name in names if name.partition(".")[0] in ("planner", "tests", "reports")], path
             inner = [ROOT / f"{name.replace('.', '/')}.py" for name in names if name.startswith("benchmarks.")]
             waiting += [path for path in inner if path not in seen]
-    assert {path.stem for path in seen} == {"measure_gpu", "gpu_cases", "gpu_memory", "gpu_models", "gpu_loop"}
+    assert {path.stem for path in seen} == {"measure_gpu", "cases", "memory", "models", "loop"}
 
 
 def test_an_oom_is_a_verdict_and_not_an_error() -> None:
@@ -183,7 +183,7 @@ def test_snapshots_keep_every_event_and_short_stacks() -> None:
 
 
 def test_the_recorded_device_is_the_one_that_is_estimated() -> None:
-    from benchmarks.gpu_estimates import cluster_of, profile_of
+    from benchmarks.gpu.estimates import cluster_of, profile_of
 
     gpu = {"name": "NVIDIA H200", "capability": [9, 0], "sm_count": 131, "total_bytes": 150_000_000_000}
     cluster = cluster_of(gpu)

@@ -25,7 +25,7 @@ CONTROLS = (
 
 
 def tried(refused: str, *words: str) -> dict[str, object]:
-    words = (sys.executable, "-P", "-m", "benchmarks.ways_out", "--here", *words)
+    words = (sys.executable, "-P", "-m", "benchmarks.damage.ways_out", "--here", *words)
     done = subprocess.run(
         denied.command(refused, *words) if refused else [*words],
         cwd=ROOT,

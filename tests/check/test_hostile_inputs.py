@@ -1,4 +1,4 @@
-"""A fixed sample of the generated hostile inputs; the whole set is `python -m benchmarks.hostile_inputs`."""
+"""A fixed sample of the generated hostile inputs; the whole set is `python -m benchmarks.damage.hostile_inputs`."""
 
 import pytest
 

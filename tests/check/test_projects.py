@@ -1,7 +1,7 @@
 """Seeded regressions are caught with the right culprit, harmless changes raise no alarm.
 
 Each is a real patch to one of two real projects, checked as a shell would: the script captured, the factory or config
-traced. A fixed sample runs always, all of them with `make prove`; benchmarks/check_regressions.py writes the results.
+traced. A fixed sample runs always, all of them with `make prove`; benchmarks.sweeps.check_regressions writes results.
 """
 
 import shutil

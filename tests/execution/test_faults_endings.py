@@ -1,6 +1,6 @@
 """Ranks that leave with 0, that are stopped, that leave processes behind: who was the cause, and that nothing is left.
 
-A sample of `benchmarks/faults.py`, which runs them all.
+A sample of `benchmarks/damage/faults.py`, which runs them all.
 """
 
 import signal

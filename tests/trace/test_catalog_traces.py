@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.catalog_traces import RESULTS, survey
+from benchmarks.sweeps.catalog_traces import RESULTS, survey
 from gpu_plan.planner.model.catalog_index import load_index
 
 

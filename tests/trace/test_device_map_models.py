@@ -21,7 +21,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaConfig
 from transformers.models.minimax_m3_vl.configuration_minimax_m3_vl import MiniMaxM3VLTextConfig
 
-from benchmarks import device_maps as benchmark
+from benchmarks.told import device_maps as benchmark
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.model.catalog_index import load_index
 from gpu_plan.planner.search.device_map import (

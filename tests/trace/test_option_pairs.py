@@ -1,6 +1,6 @@
 """No option is silent: with every strategy it changes the document, is refused, or is named as without effect.
 
-A fixed sample here; all pairs: `python -m benchmarks.option_pairs`.
+A fixed sample here; all pairs: `python -m benchmarks.sweeps.option_pairs`.
 """
 
 import pytest

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import cheapest_machine
-from benchmarks.cheapest_machine import compared, costs, page
+from benchmarks.told import cheapest_machine
+from benchmarks.told.cheapest_machine import compared, costs, page
 
 
 def test_the_same_machine_is_no_dearer() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.first_answer import JOBS, Job, measured, page, processor_seconds
+from benchmarks.answers.first_answer import JOBS, Job, measured, page, processor_seconds
 from gpu_plan.planner.options.words import main_parser
 from gpu_plan.verbs import VERBS
 
@@ -36,6 +36,6 @@ def test_figures_stand_on_the_page_with_their_goal() -> None:
 
 
 def test_a_job_without_a_class_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.first_answer.processor_seconds", lambda command, home: (2.0, 100.0))
+    monkeypatch.setattr("benchmarks.answers.first_answer.processor_seconds", lambda command, home: (2.0, 100.0))
     found = measured(Job(words=("gpt2",), goal="none"), 3, sys.executable)
     assert found == {"pairs": 3, "seconds": 2.0, "class_seconds": None, "ratio": None, "peak_mib": 100}

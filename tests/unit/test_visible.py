@@ -108,7 +108,7 @@ def test_a_script_is_no_option_of_its_launcher(engine, strategy, observed):
 
 
 def test_a_run_folders_name_is_text(tmp_path, monkeypatch, capsys):
-    """Found by `benchmarks.hostile_inputs`, runs-60: the name of a run that cannot be read was shown raw."""
+    """Found by `benchmarks.damage.hostile_inputs`, runs-60: the name of a run that cannot be read was shown raw."""
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "runs" / "a\x1b[31m\x1f\u202eb"
     run.mkdir(parents=True)

@@ -1,0 +1,1 @@
+"""What answers cost: seconds, processor time, and counts that no machine changes."""

@@ -1,0 +1,1 @@
+"""The explorer: its screen as text, and how soon pictures follow keys."""
