@@ -18,6 +18,7 @@ from gpu_plan.executor.launch.refusals import (
     length_is_the_datas,
     refusals,
     refuse_own_model,
+    refuse_stack,
     refuse_stages,
     unknown,
 )
@@ -168,6 +169,7 @@ def draw(
     """
     if observed:
         refuse_own_model(job.saved, job.script)
+    refuse_stack(job.saved, job.script)
     refuse_stages(job.saved, job.script)
     if script is not None and script.is_notebook:
         raise UsageError(

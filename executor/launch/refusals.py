@@ -16,6 +16,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.workload.precisions import stored_precision
+from gpu_plan.planner.workload.stacks.registry import Stack
 
 _CLIP = "clip.max_norm"
 
@@ -44,6 +45,17 @@ def refuse_own_model(saved: SavedPlan, script: Path) -> None:
         raise UsageError(
             f"{script.name} is not run by a plan of {library}'s own model: plan export PLAN --to megatron-lm writes"
             " what Megatron-LM runs"
+        )
+
+
+def refuse_stack(saved: SavedPlan, script: Path) -> None:
+    """UsageError for a plan of ranks that share a model as a trainer of its own spreads it."""
+    stack = Stack(str(saved.workload["stack"])).traits
+    degree = saved.plan.strategy.tensor_parallel
+    if stack.cuts_sequence and degree > 1:
+        raise UsageError(
+            f"{script.name} cannot be spread as {stack.title} spreads a model over {degree} ranks: its own trainer does"
+            " (the plan's own command says how); the plan of another --stack is run here"
         )
 
 

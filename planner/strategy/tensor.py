@@ -30,7 +30,23 @@ def refuses_spread(context: RankContext) -> str | None:
         return f"float8 training under {how} is not in this version"
     if not context.optimizer.traits.takes_dtensors:
         return f"{context.optimizer} keeps plain tensors beside DTensors, which torch refuses to mix"
+    if context.tensor_parallel > 1 and context.stack.traits.cuts_sequence:
+        return _refuses_cut(context)
     return _refuses_dispatch(context)
+
+
+def _refuses_cut(context: RankContext) -> str | None:
+    """torchtitan 0.2.2 torchtitan/distributed/utils.py: maybe_enable_amp switches mixed precision off where nothing is
+    sharded."""
+    title = context.stack.traits.title
+    if context.expert_parallel > 1:
+        return f"{title}'s experts under tensor parallel are not in this version"
+    if context.precision.is_mixed and context.shard_ranks == 1:
+        return (
+            f"{title} computes in fp32 where tensor parallel stands alone: take --precision bf16 or fp32, or a --tp"
+            " below the number of GPUs"
+        )
+    return None
 
 
 def _refuses_dispatch(context: RankContext) -> str | None:
@@ -74,7 +90,9 @@ def _noted(plan: RankPlan, context: RankContext) -> RankPlan:
 
 
 def _notes(context: RankContext) -> tuple[str, ...]:
-    """What the script has to do for it, and what it costs where groups span nodes."""
+    """What the script has to do for it, what is assumed of experts, and what it costs where groups span nodes."""
+    if context.tensor_parallel > 1 and context.stack.traits.cuts_sequence:
+        return (_trainer_note(context), *_across_nodes(context))
     degrees = f"tp_size={context.tensor_parallel}"
     if context.shard_ranks > 1:
         degrees += f", fsdp_size={context.shard_ranks}"
@@ -89,16 +107,30 @@ def _notes(context: RankContext) -> tuple[str, ...]:
         " and the optimizer and clipping one mesh at a time; a script that does so loads its model with"
         f" from_pretrained(..., distributed_config=DistributedConfig({degrees})) of transformers",
     ]
-    per_node = context.world_size // context.nodes
-    if context.tensor_parallel > per_node:
-        notes.append(
-            f"--tp {context.tensor_parallel} spans {context.tensor_parallel // per_node} nodes of {per_node} GPUs:"
-            " every all-reduce of the step waits for the network; a degree within a node is usually faster"
-        )
     if context.expert_parallel > 1:
         notes.append(
             "tokens are counted as if every expert were chosen equally often, by every rank; none is dropped: a rank"
             " whose experts are chosen more often holds as much more of them, and all others wait for it"
+        )
+    return (*notes, *_across_nodes(context))
+
+
+def _trainer_note(context: RankContext) -> str:
+    """Settings of the stack's own trainer, which alone spreads a model so (torchtitan/config/job_config.py)."""
+    return (
+        f"{context.stack.traits.title}'s own trainer spreads the model so, plan --execute does not: [parallelism]"
+        f" tensor_parallel_degree = {context.tensor_parallel}, data_parallel_shard_degree = {context.shard_ranks},"
+        f" data_parallel_replicate_degree = {context.replicate}; a head that is tied gets a weight of its own"
+    )
+
+
+def _across_nodes(context: RankContext) -> tuple[str, ...]:
+    """What it costs where groups span nodes."""
+    per_node, notes = context.world_size // context.nodes, []
+    if context.tensor_parallel > per_node:
+        notes.append(
+            f"--tp {context.tensor_parallel} spans {context.tensor_parallel // per_node} nodes of {per_node} GPUs:"
+            " every all-reduce of the step waits for the network; a degree within a node is usually faster"
         )
     if context.expert_parallel > per_node:
         notes.append(

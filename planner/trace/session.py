@@ -25,6 +25,7 @@ from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
 from gpu_plan.planner.trace.parallel.context import refuse_model
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.numbers import renumbered
+from gpu_plan.planner.trace.parallel.sequence import cut_sequence
 from gpu_plan.planner.trace.parallel.stages import cut, layer_list, untie
 from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.recording.origins import Origins
@@ -105,8 +106,20 @@ class TracingSession:
             raise CannotSplitError(f"{self._source.id}: only models of transformers have a plan to be split by")
         with ranks(variant.spread, variant.rank):
             model = build_model(self._source.config, attention=self._attention)
-            shard(model, variant.tensor_parallel, variant.expert_parallel, apart=variant.regime.ties_apart)
-            return self._traced(model).trace(variant, micro_batch)
+            take_part(model, variant)
+            try:
+                return self._traced(model).trace(variant, micro_batch)
+            except RuntimeError as problem:
+                first = str(problem).strip().splitlines() or [""]
+                raise CannotSplitError(
+                    f"{type(model).__name__} does not train as {self._by(variant)}: {first[0][:160]}"
+                ) from None
+
+    @staticmethod
+    def _by(variant: StepVariant) -> str:
+        """Who spreads it, for people."""
+        whose = variant.stack.traits.title if variant.cuts_sequence else "transformers"
+        return f"{whose} spreads it over {variant.spread} ranks"
 
     def _trace_share(self, variant: StepVariant, micro_batch: int, split: SequenceSplit) -> StepTrace:
         """Of a rank that computes its share of every sample's tokens, with the whole model."""
@@ -164,6 +177,19 @@ class TracingSession:
         if self._given is None:
             return training_batch(self._base, batch=micro_batch, seq_len=seq_len)
         return given_batch(self._base, self._given, batch=micro_batch)
+
+
+def take_part(model: Any, variant: StepVariant) -> None:
+    """Leaves of `model`, in place, what the variant's rank holds, by its stack's way to spread it."""
+    if not variant.cuts_sequence:
+        shard(model, variant.tensor_parallel, variant.expert_parallel, apart=variant.regime.ties_apart)
+        return
+    from torch.distributed.device_mesh import init_device_mesh
+
+    if variant.expert_parallel > 1:
+        raise CannotSplitError(f"--ep beside --tp under stack {variant.stack} is not in this version")
+    mesh = init_device_mesh("cpu", (variant.tensor_parallel,), mesh_dim_names=("tp",))
+    cut_sequence(model, mesh, variant.seq_len)
 
 
 def _target(device: DeviceKind) -> Target:

@@ -34,6 +34,7 @@ from gpu_plan.planner.trace.megatron.stage import Stage, run_part
 from gpu_plan.planner.trace.parallel.context import split_attention
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.experts import dispatched
+from gpu_plan.planner.trace.parallel.sequence import step_of_parts
 from gpu_plan.planner.trace.parallel.stages import stage_backward, stage_loss, stage_output
 from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, local_tensor
 from gpu_plan.planner.trace.recording.collection import no_collection
@@ -91,6 +92,8 @@ class Session:
             stack.enter_context(python_wrappers_open())
             if self._between_ranks:
                 stack.enter_context(as_between_devices())
+            if self.variant.cuts_sequence:
+                stack.enter_context(step_of_parts(self.model))
             if self.variant.expert_parallel > 1:
                 stack.enter_context(dispatched(known, self.variant.regime.experts_take, crowded=self.variant.crowded))
             stack.enter_context(autocast_visible(autocast))

@@ -146,6 +146,11 @@ class StepVariant:
         return max(self.tensor_parallel, self.expert_parallel)
 
     @property
+    def cuts_sequence(self) -> bool:
+        """Whether ranks that compute one copy share out the sequence between a layer's products."""
+        return self.tensor_parallel > 1 and self.stage is None and self.stack.traits.cuts_sequence
+
+    @property
     def own_length(self) -> int:
         """Tokens of each sample that the rank computes."""
         return self.seq_len if self.split is None else self.seq_len // self.split.degree

@@ -22,8 +22,8 @@ def _left_to_the_script(document: PlanDocument, shown: Candidate) -> str | None:
     inside = document.workload.get("task") == "infer" or (traits is not None and traits.own_model)
     if inside or document.workload.get("script") or "--per_device_train_batch_size" in command:
         return None
-    if "--execute" in command.split():
-        return None  # which sets what it can, and says what it cannot
+    if {"--execute", "-m"} & set(command.split()):
+        return None  # which sets what it can, and says what it cannot; or a trainer that is told all of it
     steps, every = choice.gradient_accumulation_steps, choice.checkpoint_every
     pieces = [f"micro batch {choice.loop_batch_size}"]
     if steps > 1 and choice.pipeline_parallel == 1 and "--gradient_accumulation_steps" not in command:

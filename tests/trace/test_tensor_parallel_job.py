@@ -27,7 +27,8 @@ def plan(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
         model = folder / architecture
         model.mkdir(exist_ok=True)
         (model / "config.json").write_text(json.dumps(ARCHITECTURES[architecture].config()))
-        code = main([str(model), "--seq-len", "64", *words, "--json"])
+        length = () if "--seq-len" in words else ("--seq-len", "64")
+        code = main([str(model), *length, *words, "--json"])
         out, err = capsys.readouterr()
         return code, json.loads(out) if out else None, err
 
@@ -123,10 +124,34 @@ def test_it_is_launched_by_torchrun_and_told_its_degrees(
     assert "is not for one that --tp spreads over the ranks" in capsys.readouterr().err
 
 
-def test_a_stack_that_spreads_otherwise_is_said_to(plan: Plan) -> None:
-    code, found, _ = plan("llama-3", "--gpus", "2xH100", "--tp", "2", "--pin", "--stack", "torchtitan")
+def test_torchtitan_cuts_the_sequence_and_holds_less(plan: Plan) -> None:
+    words = ("llama-3", "--gpus", "4xH100", "--tp", "2", "--pin", "--optimizer", "adamw")
+    code, own, _ = plan(*words, "--stack", "torchtitan")
     assert code == 0
-    assert any("torchtitan cuts the sequence" in warning for warning in found["warnings"])
+    _, usual, _ = plan(*words, "--stack", "plain")
+    mine, theirs = (found["plans"][0]["memory"]["at_peak"]["activations"] for found in (own, usual))
+    assert mine < theirs
+    command = own["plans"][0]["command"]
+    assert "torchrun --nproc_per_node 4 -m torchtitan.train" in command
+    assert "data_parallel_shard_degree 2 --parallelism.tensor_parallel_degree 2" in command
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("llama-3", "--seq-len", "63"), "--seq-len 63 is not divided by 2 ranks"),
+        (("gpt2",), "has no embed_tokens, layers, norm and lm_head"),
+        (("mixtral",), "has no mlp.gate_proj of its own"),
+        (("llama-3", "--gpus", "2xH100"), "torchtitan computes in fp32 where tensor parallel stands alone"),
+    ],
+)
+def test_what_torchtitan_does_not_spread_is_one_line(plan: Plan, words: tuple[str, ...], why: str) -> None:
+    model, *others = words
+    gpus = () if "--gpus" in others else ("--gpus", "4xH100")
+    code, _, said = plan(model, *gpus, "--tp", "2", "--pin", "--stack", "torchtitan", *others)
+    assert code == 2
+    assert why in said
+    assert said.strip().count("\n") <= 2
 
 
 def test_a_degree_across_nodes_is_warned_with_its_seconds(plan: Plan) -> None:

@@ -24,6 +24,7 @@ from gpu_plan.planner.search.training.least.megatron import hopeless as megatron
 from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.megatron import judge as megatron
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
+from gpu_plan.planner.search.training.own_trainer import runs_own_trainer, trainer_command
 from gpu_plan.planner.search.training.piped import judge as piped
 from gpu_plan.planner.search.training.ranks.crowded import crowded_figures
 from gpu_plan.planner.search.training.ranks.told import ranks_of
@@ -398,6 +399,8 @@ class TrainingTask:
         unknown = lost or judgement.piped is not None  # no launcher's options run a pipeline
         if judgement.family.layout is not None and not lost:
             command: str | None = megatron.command(self.evaluator, judgement.family, judgement.batch)
+        elif not unknown and runs_own_trainer(judgement, self._workload):
+            command = trainer_command(judgement, self._workload, self._cluster, self.evaluator.provider.spec().id)
         else:
             command = None if unknown else launch_command(judgement, self._workload, self._cluster, self._script)
         told = best and not unknown and not judgement.states_only

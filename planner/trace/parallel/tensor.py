@@ -68,7 +68,7 @@ def shard(model: Any, degree: int, experts: int = 1, *, apart: bool = False) -> 
         return
     if degree > 1 and not model.tp_plan:
         raise CannotSplitError(f"{type(model).__name__} has no plan for tensor parallel")
-    _check_heads(model, degree)
+    check_heads(model, degree)
     if experts > 1:
         _check_experts(model, experts)
     try:
@@ -195,7 +195,7 @@ def _check_experts(model: Any, experts: int) -> None:
             raise CannotSplitError(f"{name} has {held} experts a layer, which {experts} GPUs do not divide")
 
 
-def _check_heads(model: Any, degree: int) -> None:
+def check_heads(model: Any, degree: int) -> None:
     """CannotSplitError where a rank would get a part of a head: the models' own reshapes fail there."""
     config = model.config.get_text_config()
     for key, words in (("num_attention_heads", "attention heads"), ("num_key_value_heads", "key-value heads")):

@@ -50,7 +50,8 @@ def _arguments(model: Any, mode: Checkpointing, stack: StackTraits | None) -> di
         # it, which drops the arguments in silence.
         raise InputError(f"--checkpointing selective: {type(model).__name__} takes no arguments for checkpointing")
     names = (*SAVED_OPERATORS, *(stack.selective_keeps if stack is not None else ()))
-    operators = [getattr(torch.ops.aten, name).default for name in names if hasattr(torch.ops.aten, name)]
+    spaces = (torch.ops.aten, torch.ops._c10d_functional)
+    operators = [getattr(space, name).default for space in spaces for name in names if hasattr(space, name)]
     if stack is not None and stack.recomputes_every_second_product:
         return {"use_reentrant": False, "context_fn": functools.partial(_every_second, frozenset(operators))}
     return {

@@ -108,13 +108,18 @@ class StackTraits:
     recomputes_every_second_product: bool = False
     """Whether its selective checkpointing computes every second matrix product of a layer again."""
     selective_keeps: tuple[str, ...] = ()
-    """Operators that its selective checkpointing keeps beside products and attention, by their ATen names."""
+    """Operators that its selective checkpointing keeps beside products and attention, in ATen or among collectives."""
     leanest: bool = False
     """Whether it is what people change to where a model with adapters does not fit one device."""
     approximate: str = ""
     """What of it the plan does not follow."""
-    shares_otherwise: str = ""
-    """How it splits a copy or its experts over ranks, where that is not transformers' way, which is planned."""
+    cuts_sequence: bool = False
+    """Whether its tensor parallel cuts the sequence between a layer's products, and the logits by the vocabulary;
+    otherwise it follows the class's own plan."""
+    trainer: str = ""
+    """Words behind `torchrun` that have its own trainer cut the sequence, with what is planned in braces."""
+    experts_otherwise: str = ""
+    """How it spreads experts over ranks, where that is not transformers' way, which is planned."""
     facts: tuple[Fact, ...] = ()
 
     @property

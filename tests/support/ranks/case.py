@@ -6,6 +6,8 @@ from typing import Any
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
 from gpu_plan.planner.workload.precisions import PLAIN_PRECISION
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision
+from tests.accuracy.architectures import ARCHITECTURES
+from tests.support.ranks.architectures import SPREAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +39,15 @@ class RankCase:
     """Ranks that hold whole experts each; tokens are then chosen evenly, here and there."""
     crowded: bool = False
     """Whether tokens choose the first rank's experts as often as they may, instead of evenly."""
+    cuts_sequence: bool = False
+    """Whether the ranks of tensor parallel share out the sequence between products, as torchtitan has it."""
     quantised: bool = False
     """Whether the frozen linear layers are bitsandbytes' NF4, stored in the type of the rest."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The architecture's, narrow, with the case's changes."""
+        return {**ARCHITECTURES, **SPREAD}[self.architecture].config(**self.changes)
 
     @property
     def replicas(self) -> int:
@@ -48,8 +57,10 @@ class RankCase:
     @property
     def autocast(self) -> bool:
         """Whether forward runs as accelerate prepares it; peft's fp32 inputs and FSDP1's 16-bit adapters need that."""
-        return self.precision.is_mixed and (
-            self.strategy.endswith(("sdp_tp", "sdp_ep")) or (self.strategy == "fsdp1" and self.lora_rank > 0)
+        return (
+            self.precision.is_mixed
+            and not self.cuts_sequence
+            and (self.strategy.endswith(("sdp_tp", "sdp_ep")) or (self.strategy == "fsdp1" and self.lora_rank > 0))
         )
 
     @property
@@ -68,7 +79,7 @@ class RankCase:
         if self.optimizer != DEFAULT_OPTIMIZER:
             parts.append(str(self.optimizer))
         if self.tensor_parallel > 1:
-            parts.append(f"TP {self.tensor_parallel}")
+            parts.append(f"TP {self.tensor_parallel}" + (" by torchtitan" if self.cuts_sequence else ""))
         if self.expert_parallel > 1:
             parts.append(f"EP {self.expert_parallel}" + (" crowded" if self.crowded else ""))
         if self.checkpointing is not Checkpointing.NONE:

@@ -9,9 +9,9 @@ from torch import nn
 
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.trace.inputs.batch import training_batch, training_loss
+from gpu_plan.planner.trace.parallel.sequence import step_of_parts
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
 from gpu_plan.planner.workload.training import Optimizer
-from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, mark, measure, real_inputs, real_twin
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.wrapping import without_sync, wrap
@@ -22,7 +22,7 @@ ITERATIONS = 2
 def run_case(case: RankCase) -> Reference:
     """Runs a case on this rank and returns what its allocator saw."""
     meta = build_model(
-        ARCHITECTURES[case.architecture].config(**case.changes),
+        case.config,
         attention=case.attention.value,
         dtype=getattr(torch, case.stored),
     )
@@ -66,9 +66,10 @@ def _quantised(model: Any, case: RankCase) -> Any:
 def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[], Any]:
     part = None
     if max(case.tensor_parallel, case.expert_parallel) > 1:
-        from tests.support.ranks.native import copied, loaded
+        from tests.support.ranks.native import copied, in_new_storages, loaded
 
         part = loaded(case, meta)
+        copied = in_new_storages if case.cuts_sequence else copied
 
     def body() -> Any:
         mark("start")
@@ -111,8 +112,11 @@ def _micro_step(case: RankCase, model: nn.Module, inputs: dict[str, Any], held: 
     held["batch"] = {
         name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in inputs.items()
     }
-    held["outputs"] = model(**held["batch"])
-    held["loss"] = training_loss(model, held["outputs"])
-    mark("bound" + suffix)
-    held["loss"].backward()
+    with step_of_parts(model) if case.cuts_sequence else contextlib.nullcontext():
+        held["outputs"] = model(**held["batch"])
+        held["loss"] = training_loss(model, held["outputs"])
+        if case.cuts_sequence:
+            del held["outputs"]
+        mark("bound" + suffix)
+        held["loss"].backward()
     mark("backward_end" + suffix)

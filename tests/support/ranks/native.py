@@ -8,10 +8,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers.distributed import DistributedConfig
 
 from gpu_plan.planner.trace.parallel.experts import crowded_choices, even_choices
+from gpu_plan.planner.trace.parallel.sequence import cut_sequence
 from tests.support.cpu_reference import real_twin
 from tests.support.ranks.case import RankCase
 
@@ -29,6 +32,8 @@ def weights_of(meta: nn.Module, case: RankCase) -> Path:
 
 def loaded(case: RankCase, meta: nn.Module) -> Any:
     """This rank's part."""
+    if case.cuts_sequence:
+        return cut(case, meta)
     folder = weights_of(meta, case)
     degrees = DistributedConfig(
         tp_size=case.tensor_parallel,
@@ -44,6 +49,25 @@ def loaded(case: RankCase, meta: nn.Module) -> Any:
     model = kind.from_pretrained(folder, distributed_config=degrees, dtype=getattr(torch, case.stored), **eager)
     dist.barrier()
     shutil.rmtree(folder, ignore_errors=True)
+    return model.train()
+
+
+def cut(case: RankCase, meta: nn.Module) -> Any:
+    """This rank's part as torchtitan 0.2.2 has it, in its own order: apply_non_moe_tp, apply_ac, apply_fsdp
+    (experiments/transformers_modeling_backend/infra/parallelize.py)."""
+    torch.manual_seed(0)
+    model: Any = real_twin(meta, getattr(torch, case.stored), case.attention.value)
+    shards = dist.get_world_size() // case.tensor_parallel
+    mesh = init_device_mesh("cpu", (shards, case.tensor_parallel), mesh_dim_names=("fsdp", "tp"))
+    cut_sequence(model, mesh["tp"], case.seq_len)
+    if shards > 1:
+        mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        words: dict[str, Any] = {"mesh": mesh["fsdp"], **({"mp_policy": mixed} if case.precision.is_mixed else {})}
+        base = model.model
+        for module in (base.embed_tokens, *base.layers):
+            fully_shard(module, **words, reshard_after_forward=True)
+        fully_shard([base.norm, model.lm_head], **words, reshard_after_forward=False)
+        fully_shard(model, **words)
     return model.train()
 
 

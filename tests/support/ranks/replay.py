@@ -28,13 +28,13 @@ from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
-from gpu_plan.planner.trace.parallel.tensor import ranks, shard
+from gpu_plan.planner.trace.parallel.tensor import ranks
+from gpu_plan.planner.trace.session import take_part
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
 from gpu_plan.planner.workload.precisions import PLAIN_PRECISION
 from gpu_plan.planner.workload.training import Peft, Stack
-from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.once import once
 from tests.support.ranks.case import RankCase
 
@@ -67,6 +67,8 @@ def _peft(case: RankCase) -> Peft:
 
 def _stack(case: RankCase) -> Stack:
     """Who prepares forward; the loop itself is a plain one."""
+    if case.cuts_sequence:
+        return Stack.TORCHTITAN
     return Stack.ACCELERATE if case.autocast else Stack.PLAIN
 
 
@@ -98,7 +100,7 @@ def _traced(case: RankCase, stored: str, regime: Regime, rank: int) -> StepTrace
 
 def _trace(case: RankCase, stored: str, regime: Regime, rank: int) -> StepTrace:
     model = build_model(
-        ARCHITECTURES[case.architecture].config(**case.changes),
+        case.config,
         attention=case.attention.value,
         dtype=getattr(torch, stored),
     )
@@ -106,24 +108,24 @@ def _trace(case: RankCase, stored: str, regime: Regime, rank: int) -> StepTrace:
     if case.lora_rank:
         adapter = Adapter(peft=_peft(case), rank=case.lora_rank, targets=tuple(case.lora_targets), compute_dtype=stored)
         model = adapt(base, spec_of(base, model_id="tiny"), adapter).model
-    shard(model, case.tensor_parallel, case.expert_parallel, apart=regime.ties_apart)
+    variant = StepVariant(
+        regime=regime,
+        checkpointing=case.checkpointing,
+        attention=case.attention,
+        stack=Stack.TORCHTITAN if case.cuts_sequence else Stack.PLAIN,
+        seq_len=case.seq_len,
+        tensor_parallel=case.tensor_parallel,
+        expert_parallel=case.expert_parallel,
+        rank=rank % case.tensor_parallel,
+        crowded=case.crowded,
+    )
+    take_part(model, variant)
     tracer = Tracer(
         model=model,
         make_batch=lambda _, micro_batch, seq_len: _batch(base, micro_batch, seq_len),
         profile=CpuProfile(threads=1),
         has_sequence=has_sequence(base),
         fold=False,
-    )
-    variant = StepVariant(
-        regime=regime,
-        checkpointing=case.checkpointing,
-        attention=case.attention,
-        stack=Stack.PLAIN,
-        seq_len=case.seq_len,
-        tensor_parallel=case.tensor_parallel,
-        expert_parallel=case.expert_parallel,
-        rank=rank % case.tensor_parallel,
-        crowded=case.crowded,
     )
     return tracer.trace(variant, case.micro_batch)
 

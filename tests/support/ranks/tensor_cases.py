@@ -21,6 +21,19 @@ TWO_RANKS = (
     _two("llama-3", changes={"vocab_size": 259}),
     *(_two(name) for name in ("llama-2", "qwen2", "gemma-2", "mixtral", "qwen3-moe", "olmoe", "deepseek-v3")),
 )
+CUT_OF_TWO = (
+    _two("llama-3", cuts_sequence=True),
+    _two("llama-3", cuts_sequence=True, checkpointing=Checkpointing.FULL),
+    _two("llama-3", cuts_sequence=True, precision=Precision("bf16")),
+    _two("qwen2", cuts_sequence=True),
+    _two("qwen3", cuts_sequence=True),
+)
+"""As torchtitan spreads a model of transformers."""
+CUT_OF_FOUR = (
+    _four("llama-3", cuts_sequence=True),
+    _four("llama-3", cuts_sequence=True, precision=Precision("bf16-mixed")),
+    _four("llama-3", cuts_sequence=True, checkpointing=Checkpointing.FULL, accumulation=2),
+)
 TIED_FOUR = (_four("qwen2"), _four("qwen2", accumulation=2))
 EXPERTS_OF_TWO = (
     RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2),

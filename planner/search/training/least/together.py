@@ -202,7 +202,8 @@ class Bounds:
         name = (f"{key} tokens" if tokens else key, trace.samples, degree)
         if name not in self._parts:
             layout = trace.layout
-            whole = set() if tokens else replicated(trace.modules, layout.blocks, layout.final_norm, self._plan)
+            shared = tokens or self._cuts_sequence
+            whole = set() if shared else replicated(trace.modules, layout.blocks, layout.final_norm, self._plan)
             places = [place for place, module in enumerate(trace.modules) if module in whole]
             share = np.where(np.isin(trace.op_module, places), 1.0, 1.0 / degree)
             self._parts[name] = replace(
@@ -215,11 +216,17 @@ class Bounds:
         return self._parts[name]
 
     @property
+    def _cuts_sequence(self) -> bool:
+        return self.evaluator.workload.stack.traits.cuts_sequence
+
+    @property
     def _plan(self) -> Mapping[str, str]:
         return parallel_plan(_type_of(self.evaluator.config), TENSOR) or {}
 
     def _waits(self, degree: int, tokens: int) -> list[Collective]:
-        """The all-reduces of one micro step that the class's plan names."""
+        """The all-reduces of one micro step that the class's plan names; none is counted of a stack with its own."""
+        if self._cuts_sequence:
+            return []
         if self._sums is None:
             self._sums = sums_of(self.evaluator.provider.spec(), self._plan)
         size = element_bits(self.evaluator.workload.precision.compute_dtype) // 8
