@@ -81,6 +81,27 @@ def _ett(path: Path) -> None:
     path.write_text(head + "".join(rows))
 
 
+def _pt(path: Path) -> None:
+    """Activated-AI/tinystories-quickstart: one flat tensor of token ids, documents ended by 0."""
+    torch = importlib.import_module("torch")
+    torch.save(torch.from_numpy((np.arange(_TOKENS) % 1000).astype(np.int16)), path)
+
+
+def _spans(path: Path) -> None:
+    """tgritsaev/tinystories: begin and end of each story in a flat array of token ids."""
+    begin = np.arange(0, 2_000_000, 100)
+    np.save(path, np.stack([begin, begin + 99], axis=1))
+
+
+def _meta(values: dict[str, object]) -> Callable[[Path], None]:
+    """What lies beside packed tokens."""
+
+    def make(path: Path) -> None:
+        path.write_text(json.dumps(values))
+
+    return make
+
+
 def _jsonl(row: dict[str, object]) -> Callable[[Path], None]:
     """64 rows like this one, one a line."""
 
@@ -105,6 +126,10 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "text": _text,
     "tokens": _tokens,
     "npy": _npy,
+    "pt": _pt,
+    "spans": _spans,
+    "gpt2-meta": _meta({"tokenizer": "gpt2", "vocab_size": 50257, "dtype": "uint16"}),
+    "8k-meta": _meta({"vocab_size": 8000}),
     "h5": _h5,
     "fineweb": _fineweb,
     "enwik8": _enwik8,
@@ -118,6 +143,22 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "sums": _jsonl({"question": "1 + 2", "answer": "3", "num_terms": 2, "num_digits": 1}),
     "passages": _jsonl(
         {"query_id": "1", "query": _WORDS, "positive_passages": [_PASSAGE], "negative_passages": [_PASSAGE] * 8}
+    ),
+    "preferences": _jsonl({"prompt": _WORDS, "chosen": _WORDS, "rejected": "no"}),
+    "completions": _jsonl(
+        {
+            "prompt": [{"role": "user", "content": _WORDS}],
+            "completion": [{"role": "assistant", "content": _WORDS}],
+        }
+    ),
+    "judged": _jsonl(
+        {
+            "id": "1",
+            "prompt": _WORDS,
+            "a": {"text": _WORDS, "clauses": []},
+            "b": {"text": "no", "clauses": []},
+            "winner": "a",
+        }
     ),
     "text-label": _csv("text", "label"),
     "Text-Label": _csv("Text", "Label"),

@@ -7,7 +7,7 @@ FOLDER holds the checkouts (see `listing`); LABEL (`before`, `after`) names the 
 user would have installed beside this project's own versions lies under --packages. NAME is a part of names of
 `expected_scripts.json`; without one all are run, those too that cannot run on the installed versions: a refusal in one
 line is what they must give. --draw held runs the second draw, of `held`, --draw third that of `third`, and so on
-to --draw sixth.
+to --draw seventh.
 
 right    every value that the text tells is the captured one
 wrong    one is not
@@ -43,6 +43,8 @@ FIFTH = _HERE / "expected_fifth_scripts.json"
 FIFTH_RESULTS = RESULTS.with_name("corpus_fifth_scripts.json")
 SIXTH = _HERE / "expected_sixth_scripts.json"
 SIXTH_RESULTS = RESULTS.with_name("corpus_sixth_scripts.json")
+SEVENTH = _HERE / "expected_seventh_scripts.json"
+SEVENTH_RESULTS = RESULTS.with_name("corpus_seventh_scripts.json")
 _DRAWS = {
     "first": (EXPECTED, RESULTS),
     "held": (HELD, HELD_RESULTS),
@@ -50,6 +52,7 @@ _DRAWS = {
     "fourth": (FOURTH, FOURTH_RESULTS),
     "fifth": (FIFTH, FIFTH_RESULTS),
     "sixth": (SIXTH, SIXTH_RESULTS),
+    "seventh": (SEVENTH, SEVENTH_RESULTS),
 }
 _GPUS = "1xA100-80GB"
 _SHOWN = 240
@@ -126,7 +129,8 @@ def run(row: dict[str, Any], folder: Path, plan: list[str], packages: Path | Non
 
 def shadows(root: Path) -> bool:
     """Whether a folder of the checkout holds a package that is installed: it runs on the installed version."""
-    return any(importlib.util.find_spec(path.parent.name) for path in root.glob("*/__init__.py"))
+    found = (importlib.util.find_spec(path.parent.name) for path in root.glob("*/__init__.py"))
+    return any("site-packages" in str(one.origin) for one in found if one is not None)
 
 
 def _hub(cache: Path) -> None:
