@@ -1,6 +1,6 @@
 """`plan from-config` on each drawn configuration, against what was expected of it.
 
-    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held|third|fourth]
+    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held|third|fourth|fifth]
 
 Each file is read on eight H100s, or on as many as it says itself. It ends
 
@@ -108,7 +108,7 @@ def main(words: list[str]) -> int:
     rows, missing = [], []
     # The later draws' expectations are beside those of the first.
     listed = HERE / next(
-        (f"{name}.json" for name in ("held", "third", "fourth") if stage.startswith(name)), "expected.json"
+        (f"{name}.json" for name in ("held", "third", "fourth", "fifth") if stage.startswith(name)), "expected.json"
     )
     for expected in json.loads(listed.read_text()):
         path = folder / expected["repository"] / expected["path"]
