@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.harmless import harmless
 from gpu_plan.planner.from_config.jobs import as_recipe, job_of
 from gpu_plan.planner.from_config.kinds import Kind, find_kind, recognise
 from gpu_plan.planner.from_config.reading import Fetch, Reading, Said
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.from_config.unread import strange
 from gpu_plan.planner.strategy.known import unsharded
 
 _ORDER = (
@@ -66,7 +68,21 @@ def convert(
         as_recipe(reading, job)
     _plain(reading)
     _whole_batch(reading)
-    return _converted(reading, found, signs, path)
+    converted = _converted(reading, found, signs, path)
+    if kind is None:
+        _of_this_kind(converted)
+    return converted
+
+
+def _of_this_kind(converted: Converted) -> None:
+    """InputError where what decides the job stands in words that its kind does not have: it is another tool's file."""
+    words = strange(converted.not_understood)
+    if words:
+        raise InputError(
+            f"{converted.path} has {', '.join(words[:3])}, of which {converted.title} knows nothing, beside"
+            f" {', '.join(converted.signs[:2])}: it is another tool's, say the job with the options of `plan MODEL`,"
+            f" or read it with --kind {converted.kind}"
+        )
 
 
 def _converted(reading: Reading, kind: Kind, signs: Iterable[str], path: str) -> Converted:

@@ -4,6 +4,7 @@ Many of their keys are TrainingArguments' or DeepSpeed's too. A guess would be a
 confidence: such files are refused by name.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpu_plan.planner.from_config.signs import Content, Signs, first, given, keys, table_of, together
@@ -147,6 +148,26 @@ def command_line(text: str, where: str) -> str:
         f"{where} is a command line of {tool}, whose trainers are its own, and no recipe runs them: write its models"
         " and phases as a job document (plan JOB.toml)"
     )
+
+
+_DECIDE = """
+    batch_size micro_batch_size train_batch_size train_micro_batch_size per_device_batch_size
+    per_device_train_batch_size local_batch_size device_batch_size mini_batch_size global_batch_size
+    grad_accum grad_accum_steps gradient_accumulation gradient_accumulation_steps accumulate_grad_batches
+    max_length max_len max_seq_len max_seq_length seq_len seq_length sequence_len sequence_length cutoff_len
+    context_length block_size bf16 fp16 dtype torch_dtype compute_dtype precision mixed_precision use_bf16 use_fp16
+    load_in_4bit load_in_8bit lora_r lora_rank optim optimizer gradient_checkpointing use_gradient_checkpointing
+    activation_checkpointing tp_size ep_size pp_size n_layer n_layers num_layers n_embd d_model hidden_size
+"""
+"""What decides memory wherever it stands: a reader that knows none of a file's such words reads another tool's file."""
+_MANY = 2
+"""One may be a word of the data's or of a model's; two are a job that was not read."""
+
+
+def strange(keys: Iterable[str]) -> tuple[str, ...]:
+    """Those keys that decide memory in any tool, of what was not understood; none where they are too few to tell."""
+    found = tuple(key for key in keys if key.rpartition(".")[2].rpartition(" ")[2] in _DECIDE.split())
+    return found if len(found) >= _MANY else ()
 
 
 def first_of(kinds: tuple[Unread, ...], content: Content) -> tuple[Unread, tuple[str, ...]] | None:

@@ -37,6 +37,18 @@ REFUSED = {
         "train.global_batch_size 4 is less than a micro batch of 4 on 8 devices",
     ),
     "litgpt in a type of its own": ("checkpoint_dir: c/o/m\nprecision: fp8\ntrain: {}\n", "use bf16-true, bf16-mixed"),
+    "a tool with some words of the Trainer": (
+        "optim: adamw_torch\ngradient_checkpointing: true\nseq_length: 64\nper_device_batch_size: 1\nep_size: 2\n",
+        "has seq_length, per_device_batch_size, ep_size, of which TrainingArguments knows nothing",
+    ),
+    "a tool with a word of open-instruct": (
+        "use_flash_attn: true\nload_in_4bit: true\nlora_r: 16\nbatch_size: 2\n",
+        "it is another tool's, say the job with the options of `plan MODEL`, or read it with --kind open-instruct",
+    ),
+    "a tool with torchtitan's tables": (
+        "model: {base_model: m}\ntraining: {per_device_train_batch_size: 2, bf16: true}\nparallelism: {x: null}\n",
+        "has training.per_device_train_batch_size, training.bf16, of which torchtitan configuration knows nothing",
+    ),
     "LMFlow": (
         "dataset_path_list: [a, b]\ninitial_iter_idx: 0\nper_device_train_batch_size: 1\nmax_new_tokens: 8\n",
         "is an LMFlow job of several rounds",
