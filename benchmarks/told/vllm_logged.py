@@ -15,6 +15,7 @@ from benchmarks.places import DATA
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.build.text_config import text_config
 from gpu_plan.planner.model.quantization import parse_quantize
+from gpu_plan.planner.model.quantization.configs import scheme_of
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.serving.layers import heads, layer_caches
 from gpu_plan.planner.serving.profile import Batching
@@ -22,6 +23,7 @@ from gpu_plan.planner.serving.sglang.pool import pool_of
 from gpu_plan.planner.serving.vllm import VERSION
 from gpu_plan.planner.serving.vllm.cache import CacheLayout, cache_layout
 from gpu_plan.planner.serving.vllm.defaults import capture_sizes, full_graphs
+from gpu_plan.planner.serving.vllm.experts import held_on
 from gpu_plan.planner.serving.weights import rank_weights
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
@@ -73,17 +75,19 @@ def _figures(row: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _weights(row: Mapping[str, Any], source: Any, config: Mapping[str, Any]) -> float:
-    scheme = parse_quantize(row["quantize"]) if "quantize" in row else None
+    scheme = parse_quantize(row["quantize"]) if "quantize" in row else scheme_of(source.config)
+    gpu, ranks = parse_cluster(row.get("gpu", "1xH100")).gpu, row.get("ranks", 1)
     provider = GenerationProvider(
         source=source,
-        device=device_kind(parse_cluster("1xH100").gpu),
+        device=device_kind(gpu),
         attention="sdpa",
         dtype="bfloat16",
         scheme=scheme,
     )
     spec = provider.spec()
     spec = replace(spec, parameters=(*spec.parameters, *provider.packed()))
-    return rank_weights(spec, config, heads(config), row.get("ranks", 1), 2).nbytes / GIB
+    held = held_on(gpu, spec, config, ranks)
+    return rank_weights(spec, config, heads(config), ranks, 2, held).nbytes / GIB
 
 
 def _cache(row: Mapping[str, Any], what: str, layout: CacheLayout) -> Iterator[tuple[str, str, str]]:
@@ -99,8 +103,10 @@ def _cache(row: Mapping[str, Any], what: str, layout: CacheLayout) -> Iterator[t
     if "pool_tokens" in row:
         yield f"{what}: tokens that it logs", f"{row['pool_tokens']:,}", f"{int(requests * context):,}"
     if "needed" in row:
-        whole = layout.blocks_per_request(context, 0) * layout.bytes_per_block / GIB
-        yield f"{what}: cache of {context:,} tokens, GiB", f"{row['needed']}", f"{whole:.1f}"
+        whole = layout.blocks_per_request(context, row.get("batched_tokens", 0)) * layout.bytes_per_block / GIB
+        digits = len(str(row["needed"]).partition(".")[2])
+        yield f"{what}: cache of {context:,} tokens, GiB", f"{row['needed']}", f"{whole:.{digits}f}"
+    if "longest" in row:
         longest = layout.longest(int(row["available"] * GIB), context, 0)
         yield f"{what}: longest request in {row['available']} GiB", f"{row['longest']:,}", f"{longest:,}"
 

@@ -30,18 +30,22 @@ class CaptureError(InputError):
     """The script cannot be captured; the message names the file, the line and what to do."""
 
 
-def capture(request: CaptureRequest, note: Note = lambda _: None) -> tuple[Outcome, bytes]:
+def capture(
+    request: CaptureRequest, note: Note = lambda _: None, configs: dict[str, str] | None = None
+) -> tuple[Outcome, bytes]:
     """Runs `request` in a child; gives its outcome and trace. CaptureError in one line where there is no step.
 
     `note` is told how long it has been going on, where it takes long.
 
-    A model whose config the closed network hides is looked up here, and the child started once more.
+    A model whose config the closed network hides is looked up here, and the child started once more; `configs` are
+    those that are known already, and take what is found.
     """
+    known = {} if configs is None else configs
     for _ in range(8):
-        outcome, trace, said = _run(request, note)
+        outcome, trace, said = _run(replace(request, configs={**known, **request.configs}), note)
         if outcome.needs is None:
             break
-        request = replace(request, configs={**request.configs, outcome.needs: _config_of(outcome.needs)})
+        known[outcome.needs] = _config_of(outcome.needs)
     if outcome.stage == "captured" and trace is not None:
         return outcome, trace
     raise CaptureError(_line(request, outcome, said))

@@ -39,6 +39,8 @@ class CapturedProvider:
     note: Callable[[str], None] = lambda _: None
     _facts: CapturedFacts | None = None
     _traces: dict[str, tuple[CapturedFacts, StepTrace]] = field(default_factory=dict)
+    configs: dict[str, str] = field(default_factory=dict)
+    """Of models that the script asks for by name, as JSON: what one run stops at, the next is told from the start."""
     _digest: str | None = None
     _whole: TraceProvider | None = None
 
@@ -149,7 +151,7 @@ class CapturedProvider:
         self.note(
             f"executing {request.script} up to its first optimizer step{', behind walls' * (not request.unwalled)}"
         )
-        outcome, content = capture(request, self.note)
+        outcome, content = capture(request, self.note, self.configs)
         assert outcome.facts is not None
         trace = load(content)
         self._traces[key] = (outcome.facts, trace)

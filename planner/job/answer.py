@@ -33,7 +33,7 @@ from gpu_plan.planner.search.underway.known import known_so_far
 from gpu_plan.planner.search.underway.watch import Watcher
 from gpu_plan.planner.speed.goodput import goodput
 from gpu_plan.planner.strategy.saved_files import SavedFiles
-from gpu_plan.planner.units import format_count, format_dollars, format_hours
+from gpu_plan.planner.units import format_count, format_dollars, format_gib, format_hours
 from gpu_plan.planner.upstream.moved import moved_line
 
 
@@ -45,11 +45,13 @@ def plan_from_scratch(
     watch.model(job.spec)
     wishes = read_wishes(dict(request.words))
     found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=wishes.prefer, watch=watch)
+    job, found, shortened = _shortened(job, found, request, wishes)
     assumptions, evaluated = _assumptions(job, found), job.task.evaluator.evaluated
     asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
     watch.advises()
     try:
-        other, tried = _else(asked, found)
+        # What else could be done is asked of the longest samples: a plan that holds for others is no answer there.
+        other, tried = (Beside(), None) if shortened else _else(asked, found)
     except KeyboardInterrupt:
         kinds = found.explored + len(found.left_out) + len(found.inapplicable)
         raise StoppedError(known_so_far(found.plans, found.rejected, looked_at=kinds, of=kinds)) from None
@@ -61,7 +63,7 @@ def plan_from_scratch(
         command=request.command,
         versions=versions(),
         assumptions=assumptions,
-        warnings=(*job.warnings(found), *filter(None, [moved_line()])),
+        warnings=(*shortened, *job.warnings(found), *filter(None, [moved_line()])),
         headline=job.headline,
         change=None if tried is None or found.best is not None else nearest(tried),
         alternatives=tuple(other.found if tried is None else tried.found),
@@ -87,6 +89,26 @@ def plan_from_scratch(
         places=job.places(),
         widened=widened(found) if request.follow else {},
     )
+
+
+def _shortened(
+    job: Prepared, found: Found[Any], request: Request, wishes: Wishes
+) -> tuple[Prepared, Found[Any], tuple[str, ...]]:
+    """Where the longest samples leave no room, and passes hold no padding: the job with samples for which there is;
+    and what is said of it."""
+    if found.plans:
+        return job, found, ()
+    least = min((lost.judgement for lost in found.rejected), key=lambda one: one.low_bytes, default=None)
+    for other in job.shorter():
+        again: Found[Any] = search(other.task, exhaustive=request.pinned, prefer=wishes.prefer)
+        if again.plans and least is not None:
+            told = (
+                f"samples of full length do not fit: {least.full_title} needs {format_gib(least.expected_bytes)} GiB of"
+                f" {format_gib(least.capacity_bytes)}; these plans are of samples of"
+                f" {other.task.evaluator.workload.seq_len:,} tokens on average"
+            )
+            return other, again, (told,)
+    return job, found, ()
 
 
 def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:

@@ -1,6 +1,6 @@
 """A request, read and checked, with all that searching and telling it takes; and who opens what it asks of models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,5 +52,7 @@ class Prepared:
     warnings: Callable[[Found[Any]], tuple[str, ...]] = lambda found: ()
     replayed: bool = True
     """Whether candidates are replayed, and so can be drawn; a server is computed."""
+    shorter: "Callable[[], Iterable[Prepared]]" = tuple
+    """The same job with shorter samples, where its passes hold no padding: for where the longest leave no room."""
     places: Callable[[], Mapping[str, str]] = dict
     """Lines of the user's files at which memory is decided."""

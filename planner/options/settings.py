@@ -51,6 +51,11 @@ SETTINGS: Mapping[str, Setting] = {
         "whether FSDP reduces gradients in every micro step, as sync_each_batch of Accelerate's"
         " GradientAccumulationPlugin and loops without no_sync do (false)",
     ),
+    "fsdp.use_orig_params": Setting(
+        "flag",
+        "whether FSDP1's parameters look as the model has them, as Accelerate asks; without, zero_grad frees what they"
+        " keep of gradients until forward (true)",
+    ),
     "dtype.params": Setting(
         "choice",
         "type in which a model was loaded that trains under autocast; gradients and optimizer state follow (float32)",

@@ -141,13 +141,18 @@ class Condition:
     needs: str
     """`host RAM`, `NVMe`."""
     bytes: int
-    """Of each node."""
+    """Of each node; 0 of what has no bytes."""
     option: str
     """The option that settles it."""
+    tokens: int | None = None
+    """Of an average sample, at most."""
 
     @property
     def words(self) -> str:
         """`needs 180 GiB of node RAM, which is not known`."""
+        if self.tokens is not None:
+            settles = f"{self.option} settles it"
+            return f"needs samples of {self.tokens:,} tokens or fewer on average, which is not known ({settles})"
         what = {"host RAM": "node RAM"}.get(self.needs, f"{self.needs} on each node")
         return f"needs {format_gib(self.bytes, 0)} GiB of {what}, which is not known ({self.option} settles it)"
 

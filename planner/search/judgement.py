@@ -26,6 +26,8 @@ class Judgement(DeviceUse):
     """RAM of the smallest usual node; None where the node's own is known."""
     unknown_disk_bytes: int = 0
     """What it keeps on the disk of a node of which nothing is known."""
+    presumed: tuple[Condition, ...] = ()
+    """What was presumed of the data."""
 
     @property
     def title(self) -> str:
@@ -120,7 +122,7 @@ class Judgement(DeviceUse):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What it needs and what is not known to be there."""
-        found, needed = [], self.needed_host_bytes
+        found, needed = [*self.presumed], self.needed_host_bytes
         if self.usual_host_bytes is not None and not self.shares_host and needed > self.usual_host_bytes:
             found.append(Condition(needs="host RAM", bytes=needed, option="--host-ram"))
         if self.unknown_disk_bytes:

@@ -2,13 +2,15 @@
 
 vLLM 0.33.0: model_executor/layers/linear.py (ColumnParallelLinear, RowParallelLinear, QKVParallelLinear,
 ReplicatedLinear), layers/vocab_parallel_embedding.py (pad_vocab_size, 64), layers/rotary_embedding/base.py
-(_compute_cos_sin_cache: one row a position, in the model's type), layers/attention/mla_attention.py
+(_compute_cos_sin_cache: one row a position, in the model's type), rotary_embedding/linear_scaling_rope.py (a row for
+every scaled position), rotary_embedding/mrope.py (MRotaryEmbedding: four times the positions),
+layers/attention/mla_attention.py
 (process_weights_after_loading: copies of a quantised kv_b_proj).
 """
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,8 @@ _WHOLE = frozenset(
 """Modules that vLLM builds as ReplicatedLinear: routers, and what compresses queries, keys and values."""
 _ROW_PARALLEL = frozenset({"o_proj", "down_proj", "c_proj", "out_proj", "fc2", "dense", "dense_4h_to_h", "w2", "wo"})
 """Modules whose output is summed over ranks: their bias is whole on each."""
+_MANY_POSITIONS = 4.0
+"""Of those of a model whose images and videos have positions too."""
 _BLOCK = re.compile(r"\.\d+\.")
 
 
@@ -45,13 +49,27 @@ class RankWeights:
         return self.parameters + self.rotary + self.copies
 
 
+Held = Callable[[ParameterSpec], int | None]
+"""Bytes of a parameter on one rank where a kernel lays it out in a way of its own; None of others."""
+
+
 def rank_weights(
-    spec: ModelSpec, config: Mapping[str, Any], heads: Heads, ranks: int, element_bytes: int
+    spec: ModelSpec,
+    config: Mapping[str, Any],
+    heads: Heads,
+    ranks: int,
+    element_bytes: int,
+    held: Held = lambda _: None,
 ) -> RankWeights:
     """Of the first of `ranks`; `element_bytes`: of the type of the computation."""
     own = [parameter for parameter in spec.parameters if parameter.tied_to is None]
+
+    def nbytes(one: ParameterSpec) -> int:
+        kept = held(one)
+        return tensor_bytes(_elements(one, spec, heads, ranks), one.dtype) if kept is None else kept
+
     return RankWeights(
-        parameters=sum(tensor_bytes(_elements(one, spec, heads, ranks), one.dtype) for one in own),
+        parameters=sum(nbytes(one) for one in own),
         rotary=_rotary(config, heads) * element_bytes,
         copies=sum(_copied(one, ranks) for one in own) * element_bytes,
     )
@@ -83,10 +101,21 @@ def _rotary(config: Mapping[str, Any], heads: Heads) -> int:
     turns = rope or config.get("rope_theta")
     if not isinstance(positions, int) or not turns:
         return 0
-    kinds = sum(isinstance(value, Mapping) for value in rope.values()) if isinstance(rope, Mapping) else 0
+    kinds = [value for value in rope.values() if isinstance(value, Mapping)] if isinstance(rope, Mapping) else []
     latent = config.get("qk_rope_head_dim") if latent_size(config) is not None else None
     share = config.get("partial_rotary_factor") or (rope.get("partial_rotary_factor") if rope else None) or 1
-    return positions * (latent if isinstance(latent, int) else int(heads.size * float(share))) * max(1, kinds)
+    width = latent if isinstance(latent, int) else int(heads.size * float(share))
+    return sum(int(positions * _stretched(one)) for one in kinds or [rope]) * width
+
+
+def _stretched(rope: object) -> float:
+    """Rows of a rotation's table for each position of the model."""
+    if not isinstance(rope, Mapping):
+        return 1.0
+    if "mrope_section" in rope and not rope.get("mrope_interleaved"):
+        return _MANY_POSITIONS  # Qwen3-VL's, which are interleaved, never exceed the tokens: models/qwen3_vl.py
+    kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
+    return float(factor) if kind == "linear" and isinstance(factor, int | float) else 1.0
 
 
 def _copied(parameter: ParameterSpec, ranks: int) -> int:

@@ -95,6 +95,11 @@ class RankContext:
         """Whether FSDP reduces gradients in every micro step (accelerate: sync_each_batch of its accumulation)."""
         return self.setting("fsdp.sync_each_batch", "false") == "true"
 
+    @property
+    def original_parameters(self) -> bool:
+        """Whether FSDP1 shows parameters as the model has them (use_orig_params)."""
+        return self.setting("fsdp.use_orig_params", "true") == "true"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlan:

@@ -75,7 +75,8 @@ def test_verl_with_its_own_defaults() -> None:
     assert list(models) == ["actor", "engine", "reference"]
     assert models["actor"]["strategy"] == "fsdp1"
     assert models["actor"]["between"] == "host"
-    assert models["reference"]["offload"] == "all"
+    assert models["actor"]["flat_parameters"]
+    assert models["reference"]["between"] == "host"
     engine = {"engine": "sglang", "share": 0.5, "tensor_parallel": 2, "sleep": True, "max_num_seqs": 256}
     assert models["engine"] == {"model": "Qwen/Qwen2-7B-Instruct", **engine}
     assert (found["prompt_len"], found["completion_len"]) == (1024, 512)
@@ -95,6 +96,25 @@ def test_verl_with_a_critic_has_an_update_of_its_own() -> None:
     found = job(text)
     assert found["models"]["critic"]["head"] == "value"
     assert {"name": "update of the critic", "does": "train", "models": ["critic"], "micro_batch": 4} in found["phases"]
+
+
+def test_verl_cuts_its_batches_by_their_tokens() -> None:
+    dynamic = VERL.replace("trainer.n_gpus", "actor_rollout_ref.actor.use_dynamic_bsz=True trainer.n_gpus")
+    found = {one["name"]: one for one in job(dynamic)["phases"]}
+    # 256 prompts of 5 answers on two devices; the whole rollout, of 1,024 prompts, is scored.
+    assert (found["update"]["max_tokens"], found["update"]["samples"]) == (16384, 640)
+    assert (found["old log-probabilities"]["max_tokens"], found["old log-probabilities"]["samples"]) == (16384, 2560)
+    written = of_script(dynamic, "run.sh", None)
+    assert written is not None
+    assert written.global_batch is None
+
+
+def test_verl_cuts_sequences_among_ranks() -> None:
+    cut = "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2 trainer.n_gpus"
+    written = of_script(VERL.replace("trainer.n_gpus", cut), "run.sh", None)
+    assert written is not None
+    assert [one["micro_batch"] for one in written.phases[2:]] == [4, 4, 8]
+    assert any("Ulysses" in note for note in written.notes)
 
 
 def test_verl_as_older_files_have_it() -> None:
@@ -218,7 +238,6 @@ def test_openrlhf_dpo() -> None:
         (VERL.replace("length=1024", "length=many"), "a number is needed there"),
         (VERL.replace("rollout.n=5", "rollout.n=1.5"), "a whole number is needed there"),
         (VERL.replace("rollout.n=5", "actor.strategy=megatron"), "actor.strategy is megatron"),
-        (VERL.replace("rollout.n=5", "actor.ulysses_sequence_parallel_size=2"), "cut among ranks"),
         (VERL.replace("rollout.n=5", "model.use_liger=True"), "use_liger is not said"),
         (VERL.replace("trainer.n_gpus", "reward_model.enable=True trainer.n_gpus"), "a second one"),
         (OPENRLHF.replace("--ds.zero_stage 3", "--ds.ring_attn_size 2"), "ring attention"),
@@ -246,7 +265,9 @@ def test_a_yaml_of_verl_names_its_model_on_the_command_line() -> None:
     written = of_table(table, "job.yaml", "a/b")
     assert written is not None
     assert written.models["actor"]["model"] == "a/b"
-    assert written.phases[-1]["micro_batch"] == 16
+    assert (written.phases[-1]["max_tokens"], written.phases[-1]["samples"]) == (16384, 32)
+    assert written.padding_removed
+    assert "padding_removed = true" in written.toml(None)
     with pytest.raises(InputError, match="names no model"):
         of_table(table, "job.yaml", None)
     assert of_table({"model": "a/b"}, "job.yaml", None) is None

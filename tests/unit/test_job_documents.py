@@ -18,6 +18,30 @@ ROLLOUT = '[[phases]]\nname = "rollout"\ndoes = "generate"\nmodels = ["policy"]\
 ENGINE = '[models.engine]\nmodel = "a/b"\nengine = "vllm"\n'
 
 
+CUT = "padding_removed = true\nprompt_len = 1024\ncompletion_len = 3072\n"
+
+
+def test_a_rank_cuts_its_samples_by_their_tokens() -> None:
+    job = read_job(toml_table((CUT + POLICY + UPDATE + "max_tokens = 24000\nsamples = 64\n").encode()), "job.toml")
+    cut = job.update.cut
+    assert cut is not None
+    # 262,144 tokens are eleven passes, the largest of six samples: more than the cap, as verl balances them.
+    assert (cut.passes(4096), job.update.micro_batch) == (11, 6)
+    shorter = job.shortened((128, 384))
+    assert (shorter.lengths, shorter.update.seq_len) == ((128, 384), 512)
+    assert (cut.passes(512), shorter.update.micro_batch) == (2, 32)
+    assert cut.rows(1) == 64
+
+
+def test_what_generates_keeps_room_for_the_longest() -> None:
+    text = CUT + "usual_completion_len = 300\n" + POLICY + ROLLOUT + UPDATE + "prompt_len = 512\nmicro_batch = 4\n"
+    job = read_job(toml_table(text.encode()), "job.toml")
+    assert job.usual == (1024, 300)
+    rollout, update = job.shortened((512, 300)).phases
+    assert (rollout.prompt_len, rollout.completion_len) == (1024, 3072)
+    assert (update.prompt_len, update.completion_len, update.micro_batch) == (256, 300, 4)
+
+
 def read(text: str) -> object:
     return read_job(toml_table(text.encode()), "job.toml")
 
@@ -58,6 +82,10 @@ def test_a_document_means_its_models_and_phases() -> None:
     ("text", "said"),
     [
         ("", "names no models: add a table [models.policy]"),
+        ("usual_prompt_len = 9\n" + POLICY + UPDATE, "about passes without padding: add padding_removed = true"),
+        (CUT + "usual_prompt_len = 1025\n" + POLICY + UPDATE, "is more than the 1024 tokens of the longest sample"),
+        (POLICY + UPDATE + "max_tokens = 9\n", "go together: write both"),
+        (POLICY + UPDATE + "max_tokens = 9\nsamples = 2\nmicro_batch = 1\n", "leave one out"),
         (POLICY, "names no phases: add a table [[phases]]"),
         ("models = 3\n", "names no models"),
         (POLICY + 'phases = "update"\n', "'phases' is no key of it"),

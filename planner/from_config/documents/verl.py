@@ -1,8 +1,10 @@
 """verl's command lines and its YAML.
 
 verl 0.8.0.dev (b178a3cd): verl/trainer/config/ppo_trainer.yaml with what it takes in (defaults),
-verl/workers/fsdp_workers.py (_build_model_optimizer: fp32 weights, the reference under FSDP's CPUOffload;
-param_offload and optimizer_offload around each phase; no micro batch under no_sync; AsyncActorRolloutRefWorker),
+verl/workers/fsdp_workers.py (_build_model_optimizer: fp32 weights, the reference under FSDP's CPUOffload,
+use_orig_params; param_offload around each phase, optimizer_offload around the update; set_expandable_segments but for
+the rollout; no micro batch under no_sync; AsyncActorRolloutRefWorker),
+verl/utils/seqlen_balancing.py (rearrange_micro_batches: dynamic passes are of the samples' own tokens),
 verl/utils/torch_functional.py (logprobs_from_logits), verl/trainer/ppo/ray_trainer.py (fit: order of the passes),
 verl/workers/rollout/vllm_rollout/vllm_async_server.py,
 verl/workers/rollout/sglang_rollout/async_sglang_server.py (mem_fraction_static is gpu_memory_utilization).
@@ -12,9 +14,10 @@ from collections.abc import Mapping, Sequence
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
-from gpu_plan.planner.from_config.documents.written import Table, Written, phase
-from gpu_plan.planner.strategy.known import strategy_by
-from gpu_plan.planner.strategy.traits import Engine
+from gpu_plan.planner.from_config.documents.written import Cut, Table, Written, phase
+from gpu_plan.planner.strategy.known import strategy_by, unsharded
+from gpu_plan.planner.strategy.traits import Engine, Offload, Traits
+from gpu_plan.planner.units import ceil_div
 from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.precisions import mixed_in
 
@@ -44,6 +47,7 @@ _PASSED = (
     "actor_rollout_ref.hybrid_engine", f"{_MODEL}.trust_remote_code", "critic.model.trust_remote_code",
     f"{_ROLLOUT}.server", "reward_model.reward_manager", "critic.model.use_remove_padding",
 )  # fmt: skip
+_MOST, _CUT = "ppo_max_token_len_per_gpu", "ulysses_sequence_parallel_size"
 _STRATEGIES = {"fsdp": Engine.FSDP1, "fsdp2": Engine.FSDP2}
 """verl's words for its workers."""
 
@@ -93,35 +97,39 @@ def _scalar(word: str) -> object:
 def _job(asked: Asked, named: str | None) -> Written:
     _check(asked)
     notes: list[str] = []
+    cut = asked.count(f"{_ACTOR}.{_CUT}") or 1
+    if cut > 1:
+        notes.append(
+            f"passes that {cut} ranks cut among them (Ulysses) are planned as a share of their samples on each; what"
+            " they exchange is not counted"
+        )
     if not asked.flag(f"{_MODEL}.use_remove_padding"):
         notes.append("planned as with padding removed: without, the answers' logits stand a second time")
     path = named or asked.text(f"{_MODEL}.path")
     if path is None:
         raise InputError(f"{asked.where} names no model: plan from-config {asked.where} MODEL")
-    length = (asked.count("data.max_prompt_length") or 512) + (asked.count("data.max_response_length") or 512)
     estimator = asked.text("algorithm.adv_estimator") or "gae"
-    rows = _rows(asked, _ACTOR, "ppo", length, notes)
+    rows = _rows(asked, _ACTOR)
     models: dict[str, Table] = {"actor": _actor(asked, path), "engine": _engine(asked, path)}
     phases = [
         phase("weight sync", "sync", ["engine"]),
         phase("rollout", "generate", ["engine"]),
-        phase("old log-probabilities", "log-probabilities", ["actor"], _scored(asked, _ROLLOUT, length, rows)),
+        phase("old log-probabilities", "log-probabilities", ["actor"], _scored(asked, _ROLLOUT)),
     ]
     if asked.flag(f"{_ACTOR}.use_kl_loss") or asked.flag("algorithm.use_kl_in_reward"):
         if asked.count(f"{_MODEL}.lora_rank"):
             notes.append("the reference is the actor without its adapters")
         else:
             models["reference"] = _reference(asked, path)
-            between = _scored(asked, _REF, length, rows)
+            between = _scored(asked, _REF)
             phases.append(phase("reference log-probabilities", "log-probabilities", ["reference"], between))
     enabled = asked.text("critic.enable")
     if (estimator == "gae" and enabled is None) or enabled == "True":
         models["critic"] = _critic(asked, path)
-        own = _rows(asked, "critic", "ppo", length, notes)
-        phases.append(phase("values", "forward", ["critic"], own))
+        own = _rows(asked, "critic")
+        phases.append(phase("values", "forward", ["critic"], _valued(asked, own)))
         phases.append(phase("update of the critic", "train", ["critic"], own))
     phases.append(phase("update", "train", ["actor"], rows))
-    samples = (asked.count(f"{_ACTOR}.ppo_mini_batch_size") or 256) * (asked.count(f"{_ROLLOUT}.n") or 1)
     for role in ("actor", "reference"):
         if role in models:
             models[role]["loss"] = _loss(asked)
@@ -134,7 +142,9 @@ def _job(asked: Asked, named: str | None) -> Written:
         models=models,
         phases=phases,
         gpus=_devices(asked),
-        global_batch=samples,
+        global_batch=_updated(asked, _ACTOR) * _devices(asked) if "micro_batch" in rows else None,
+        expandable_segments=True,
+        padding_removed=asked.flag(f"{_MODEL}.use_remove_padding"),
         notes=(*notes, *(() if asked.older is None else (asked.older,))),
         not_read=tuple(asked.left(_PASSED)),
     )
@@ -146,7 +156,6 @@ def _check(asked: Asked) -> None:
     asked.refuse(f"{_ACTOR}.strategy", tuple(_STRATEGIES), sharded)
     asked.refuse("critic.strategy", tuple(_STRATEGIES), sharded)
     asked.refuse(f"{_ACTOR}.fsdp_config.fsdp_size", (-1,), sharded)
-    asked.refuse(f"{_ACTOR}.ulysses_sequence_parallel_size", (1,), "sequences cut among ranks are not in a document")
     asked.refuse(f"{_ACTOR}.fsdp_config.model_dtype", ("fp32",), "weights of another type than fp32 are not written")
     for key in (f"{_MODEL}.use_liger", f"{_MODEL}.enable_activation_offload"):
         if asked.flag(key):
@@ -173,15 +182,19 @@ def _critic(asked: Asked, path: str) -> Table:
 
 def _trained(asked: Asked, model: str, strategy: str, config: str, checkpointing: bool) -> Table:
     """A model with its optimizer: what of it is moved to the host between its phases."""
+    traits = _sharding(asked, strategy)
     found: Table = {
         "model": model,
         "train": True,
-        "strategy": strategy_by(_STRATEGIES[str(asked.value(strategy))]).name,
+        "strategy": traits.name,
         "precision": mixed_in("bfloat16"),
         "checkpointing": "full" if checkpointing else "none",
         "attention": "flash",
-        "sync_each_batch": True,
     }
+    if traits.shards_model:
+        found["sync_each_batch"] = True
+    if traits.engine is Engine.FSDP1 and not asked.flag(f"{config}.use_orig_params"):
+        found["flat_parameters"] = True
     weights, states = asked.flag(f"{config}.param_offload"), asked.flag(f"{config}.optimizer_offload")
     if asked.flag(f"{config}.offload_policy"):
         found["offload"] = "all"
@@ -195,6 +208,12 @@ def _trained(asked: Asked, model: str, strategy: str, config: str, checkpointing
             " trained with stays, which a document does not say"
         )
     return found
+
+
+def _sharding(asked: Asked, key: str) -> Traits:
+    """FSDP as the workers are asked for; of one device it shards nothing (torch: NO_SHARD), which is as without it."""
+    devices = _devices(asked)
+    return unsharded(1) if devices == 1 else strategy_by(_STRATEGIES[str(asked.value(key))])
 
 
 def _loss(asked: Asked) -> str:
@@ -212,13 +231,14 @@ def _loss(asked: Asked) -> str:
 
 
 def _reference(asked: Asked, model: str) -> Table:
-    """FSDP's own CPUOffload, whatever param_offload says."""
+    """FSDP's own CPUOffload, whatever param_offload says; of FSDP1 its shards are brought at once, as they are not."""
     asked.flag(f"{_REF}.fsdp_config.param_offload")
-    strategy = strategy_by(_STRATEGIES[str(asked.value(f"{_ACTOR}.strategy"))]).name
+    strategy = _sharding(asked, f"{_ACTOR}.strategy")
+    away = {"offload": "all"} if Offload.ALL in strategy.offloads else {"between": "host"}
     return {
         "model": model,
-        "strategy": strategy,
-        "offload": "all",
+        "strategy": strategy.name,
+        **away,
         "precision": mixed_in("bfloat16"),
         "attention": "flash",
     }
@@ -236,29 +256,43 @@ def _engine(asked: Asked, model: str) -> Table:
         "sleep": asked.flag(f"{_ROLLOUT}.free_cache_engine"),
         "max_num_seqs": asked.count(f"{_ROLLOUT}.max_num_seqs") or 256,
     }
+    eager = f"{_ROLLOUT}.enforce_eager"
     if name == "vllm":
         found["max_num_batched_tokens"] = asked.count(f"{_ROLLOUT}.max_num_batched_tokens") or 8192
-    if asked.flag(f"{_ROLLOUT}.enforce_eager"):
+    # verl ff6978c14, 2025-08-08: graphs are captured by default since then.
+    if asked.flag(eager) or (asked.older is not None and not asked.says(eager)):
         found["eager"] = True
     return found
 
 
-def _rows(asked: Asked, whose: str, what: str, length: int, notes: list[str]) -> int:
-    """Samples of a pass of the update."""
+def _rows(asked: Asked, whose: str) -> Cut:
+    """What a pass of the update takes."""
     dynamic = f"{whose}.use_dynamic_bsz"
-    own = dynamic if asked.says(dynamic) else f"{_ACTOR}.use_dynamic_bsz"
-    if asked.flag(own):
-        most = asked.count(f"{whose}.{what}_max_token_len_per_gpu") or 16384
-        notes.append(f"{whose}: passes of at most {most} tokens are planned as samples of {length}")
-        return max(1, most // length)
-    return _per_device(asked, f"{whose}.{what}_micro_batch_size")
+    if asked.flag(dynamic if asked.says(dynamic) else f"{_ACTOR}.use_dynamic_bsz"):
+        return {"max_tokens": asked.count(f"{whose}.{_MOST}") or 16384, "samples": _updated(asked, whose)}
+    return {"micro_batch": _per_device(asked, f"{whose}.ppo_micro_batch_size", whose)}
 
 
-def _per_device(asked: Asked, key: str) -> int:
-    """Samples of one device's pass: said so, or of all devices under the older name.
+def _updated(asked: Asked, whose: str) -> int:
+    """Samples of a rank that one optimizer step takes."""
+    key = f"{whose}.ppo_mini_batch_size"
+    return _of_a_rank(asked, asked.count(key if asked.says(key) else f"{_ACTOR}.ppo_mini_batch_size") or 256)
+
+
+def _of_a_rank(asked: Asked, prompts: int) -> int:
+    return max(1, prompts * (asked.count(f"{_ROLLOUT}.n") or 1) // _devices(asked))
+
+
+def _per_device(asked: Asked, key: str, whose: str) -> int:
+    """Samples of one device's pass: said so, or of all devices under the older name; a share where ranks cut it.
 
     verl/workers/fsdp_workers.py: ActorRolloutRefWorker.__init__ divides those by the number of ranks.
     """
+    cut = asked.count(f"{whose}.{_CUT}") or 1
+    return ceil_div(_said_per_device(asked, key), cut)
+
+
+def _said_per_device(asked: Asked, key: str) -> int:
     found, whole = asked.count(f"{key}_per_gpu"), asked.count(key)
     if found is None and whole is None:
         raise InputError(f"{asked.where}: {key}_per_gpu is missing, and verl has no default")
@@ -274,10 +308,24 @@ def _devices(asked: Asked) -> int:
     return (asked.count("trainer.nnodes") or 1) * (asked.count("trainer.n_gpus_per_node") or 8)
 
 
-def _scored(asked: Asked, whose: str, length: int, rows: int) -> int:
-    """Samples of a pass that makes log-probabilities."""
+def _scored(asked: Asked, whose: str) -> Cut:
+    """What a pass takes that makes log-probabilities of all that was generated."""
     dynamic = f"{whose}.log_prob_use_dynamic_bsz"
     if asked.flag(dynamic if asked.says(dynamic) else f"{_ACTOR}.use_dynamic_bsz"):
-        most = asked.count(f"{whose}.log_prob_max_token_len_per_gpu")
-        return max(1, (most or asked.count(f"{_ACTOR}.ppo_max_token_len_per_gpu") or 16384) // length)
-    return _per_device(asked, f"{whose}.log_prob_micro_batch_size")
+        most = asked.count(f"{whose}.log_prob_max_token_len_per_gpu") or asked.count(f"{_ACTOR}.{_MOST}")
+        return {"max_tokens": most or 16384, "samples": _generated(asked)}
+    return {"micro_batch": _per_device(asked, f"{whose}.log_prob_micro_batch_size", _ACTOR)}
+
+
+def _valued(asked: Asked, update: Cut) -> Cut:
+    """What a pass of the critic takes that makes values."""
+    if "max_tokens" in update:
+        most = asked.count("critic.forward_max_token_len_per_gpu")
+        return {"max_tokens": most or update["max_tokens"], "samples": _generated(asked)}
+    keys = ("critic.forward_micro_batch_size", "critic.forward_micro_batch_size_per_gpu")
+    return {"micro_batch": _per_device(asked, keys[0], "critic")} if any(map(asked.says, keys)) else update
+
+
+def _generated(asked: Asked) -> int:
+    """Samples of a rank that one rollout makes."""
+    return _of_a_rank(asked, asked.count("data.train_batch_size") or 1024)

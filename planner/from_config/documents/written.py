@@ -25,9 +25,19 @@ class Written:
     """Devices that the document is about; None where the file says none."""
     global_batch: int | None = None
     """Samples of an update on all of them."""
+    expandable_segments: bool = False
+    """Whether segments of CUDA's allocator grow."""
+    padding_removed: bool = False
+    """Whether passes hold the samples' own tokens alone."""
     notes: tuple[str, ...] = ()
     """What is planned otherwise than the tool does it."""
     not_read: tuple[str, ...] = ()
+
+    @property
+    def _switches(self) -> list[str]:
+        """Keys of the whole job that are true."""
+        said = {"padding_removed": self.padding_removed, "expandable_segments": self.expandable_segments}
+        return [name for name, on in said.items() if on]
 
     def table(self) -> dict[str, object]:
         """The document as values."""
@@ -35,6 +45,7 @@ class Written:
             "name": self.name,
             "prompt_len": self.prompt_len,
             "completion_len": self.completion_len,
+            **dict.fromkeys(self._switches, True),
             "models": {role: dict(model) for role, model in self.models.items()},
             "phases": [dict(phase) for phase in self.phases],
         }
@@ -53,6 +64,7 @@ class Written:
         lines = [toml_comment(one) for one in said]
         lines += [f"name = {toml_string(self.name)}"]
         lines += [f"prompt_len = {self.prompt_len}", f"completion_len = {self.completion_len}"]
+        lines += [f"{name} = true" for name in self._switches]
         for role, model in self.models.items():
             lines += ["", f"[models.{role}]", *_pairs(model)]
         for phase in self.phases:
@@ -72,7 +84,11 @@ def _value(value: Value | list[str]) -> str:
     return toml_string(value) if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def phase(name: str, does: str, models: list[str], micro_batch: int | None = None) -> Table:
-    """One phase."""
+Cut = Mapping[str, int]
+"""How much a pass takes: `micro_batch`, or `max_tokens` with the `samples` that are cut by them."""
+
+
+def phase(name: str, does: str, models: list[str], cut: Cut | int | None = None) -> Table:
+    """One phase; a number is its micro batch."""
     found: Table = {"name": name, "does": does, "models": models}
-    return found if micro_batch is None else {**found, "micro_batch": micro_batch}
+    return {**found, **({} if cut is None else {"micro_batch": cut} if isinstance(cut, int) else cut)}

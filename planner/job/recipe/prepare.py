@@ -1,13 +1,14 @@
 """`plan MODEL --recipe R`: the recipe's own script, which runs TRL's trainer, prepared for the search as any script."""
 
 import importlib.util
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gpu_plan.planner.capture.job import capture_request
+from gpu_plan.planner.capture.job import OpenCaptures, capture_request
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
@@ -50,6 +51,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         lengths = given.prompt_len, given.completion_len
         beside = engines(given.engine, lengths, request, cluster, source, note)
 
+    opened = _opener(given, source)
     arguments = _arguments(given, source, precision) + (("--cpu",) if cluster.gpu.is_cpu else ())
 
     def trained(trains: Cluster) -> Prepared:
@@ -57,7 +59,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         rolls = given.recipe.rolls_out
         left = batch_words(given, words, trains.world_size, pinned=request.pinned) if rolls else given.words
         inner = replace(request, model=str(script), words=left, script_words=arguments)
-        return prepare_training(inner, trains, captured, note, replace(openers, captures=openers.captures or _provider))
+        return prepare_training(inner, trains, captured, note, replace(openers, captures=openers.captures or opened))
 
     taken = 0 if beside is None else _taken(given, cluster, beside, trained, pinned=request.pinned)
     found = trained(training_part(cluster, taken) if taken else cluster)
@@ -100,10 +102,22 @@ def _taken(
     return ranks * server_copies(cluster, ranks, seconds, pinned=pinned)
 
 
-def _provider(request: Request, cluster: Cluster, script: Path, note: Note) -> RecipeProvider:
-    """What runs the recipe's script."""
-    asked = capture_request(request, cluster, script)
-    return RecipeProvider(request=asked, device=device_kind(cluster.gpu), use_cache=request.use_cache, note=note)
+def _opener(given: RecipeGiven, source: ModelSource) -> OpenCaptures:
+    """What runs the recipe's script; its models are known before it asks for them."""
+    names = [name for name in (given.teacher, given.reward_model) if name is not None]
+    sources = (source, *(resolve(name, read_headers=False) for name in names))
+    configs = {one.id: json.dumps(one.config) for one in sources if one.kind not in ("folder", "config")}
+
+    def opened(request: Request, cluster: Cluster, script: Path, note: Note) -> RecipeProvider:
+        return RecipeProvider(
+            request=capture_request(request, cluster, script),
+            device=device_kind(cluster.gpu),
+            use_cache=request.use_cache,
+            note=note,
+            configs=configs,
+        )
+
+    return opened
 
 
 def _check_models(given: RecipeGiven, source: ModelSource) -> None:

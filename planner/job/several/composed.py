@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.rollouts import Engine
@@ -68,9 +69,13 @@ class Composer:
 
 def away_of(rest: Storages, given: ModelGiven) -> Storages:
     """What of a model lies on the host while it does not compute."""
-    if given.between is Between.HOST:
-        return rest
-    return rest.part(~rest.computing() if given.between is Between.WEIGHTS else np.zeros(len(rest.labels), np.bool_))
+    return rest.part(_away_rows(rest, given))
+
+
+def _away_rows(rest: Storages, given: ModelGiven) -> NDArray[np.bool_]:
+    if given.between is Between.WEIGHTS:
+        return ~rest.computing()
+    return np.full(len(rest.labels), given.between is Between.HOST, dtype=np.bool_)
 
 
 class _Composed:
@@ -91,12 +96,14 @@ class _Composed:
         self._here, self._rest = rest_of(own, batch.micro_batch)
         self._left: IntArray | None = left_by(own)
         """Batch and outputs of the update, until another phase begins."""
-        self._gone = away_of(self._rest, composer.job.anchor)
-        """What of the searched model lies on the host between its phases."""
-        whole = composer.job.anchor.between is Between.HOST
-        rows = np.ones(len(self._here), np.bool_) if whole else ~self._rest.computing()
-        self._placed: IntArray | None = self._here[rows]
+        gone = _away_rows(self._rest, composer.job.anchor)
+        computing = self._rest.computing()
+        self._weights = self._rest.part(gone & computing)
+        """What of the searched model lies on the host while it does not compute."""
+        self._placed: IntArray | None = self._here[gone & computing]
         """These storages; None while they lie on the host."""
+        self._training: IntArray | None = self._here[gone & ~computing]
+        """What is there to train alone; None once another phase has begun."""
 
     def build(self) -> RankStream:
         """Residents first; then, behind the training run, every phase in the document's order."""
@@ -142,18 +149,17 @@ class _Composed:
 
     def _send_away(self, needed: bool) -> None:
         """What of the searched model lies on the host meanwhile goes, as one whole, where a phase does without."""
-        if self._job.anchor.between is not Between.DEVICE and self._placed is not None and not self._is_here(needed):
+        if self._training is not None:
+            self._together.send(self._training)
+            self._training = None
+        if self._placed is not None and not needed:
             self._together.send(self._placed)
             self._placed = None
 
     def _bring_back(self, needed: bool) -> None:
-        """It comes in the phase that needs it; what comes for training alone is there when the run itself begins."""
-        if self._job.anchor.between is not Between.DEVICE and self._placed is None and self._is_here(needed):
-            self._placed = self._together.bring(self._gone.owned(self._job.anchor.role))
-
-    def _is_here(self, needed: bool) -> bool:
-        """Of a model whose weights stay, the rest comes to train alone."""
-        return needed and self._job.anchor.between is Between.HOST
+        """Weights come in the phase that needs them; what comes for training is there when the run itself begins."""
+        if self._placed is None and needed:
+            self._placed = self._together.bring(self._weights.owned(self._job.anchor.role))
 
     def _engine_part(self, phase: PhaseGiven, role: str) -> None:
         if self._engine is None:
@@ -205,8 +211,10 @@ class _Composed:
         runner, rows = self._runners[role], self._rows(phase)
         brought = None
         trains = phase.does is Does.TRAIN
-        if runner.given.between is Between.HOST or (runner.given.between is Between.WEIGHTS and trains):
-            brought = self._together.bring(away_of(self._resting(role), runner.given))
+        away = away_of(self._resting(role), runner.given)
+        away = away if trains else away.part(away.computing())
+        if len(away.labels):
+            brought = self._together.bring(away)
         if phase.does is Does.TRAIN:
             # In the phase of the first one it takes as many samples; in one of its own as many as that says.
             own = phase is not self._job.update and phase.micro_batch is not None

@@ -8,6 +8,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.recipe.engine import Engine
 from gpu_plan.planner.job.several.composed import Composer
+from gpu_plan.planner.plan.document import Condition
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.strategy.base import RankPlan
@@ -23,6 +24,8 @@ class JobEvaluator(Evaluator):
     engine: Engine | None = None
     devices: Callable[[Cluster], tuple[Cluster, Engine | None]]
     """Of a whole cluster: those that train, and the engine on them or beside them. UsageError where none is held."""
+    presumed: tuple[Condition, ...] = ()
+    """What is presumed of the samples."""
 
     def of(self, workload: Workload, cluster: Cluster) -> Self:
         """The whole job in another shape, or on other devices."""
@@ -40,8 +43,8 @@ class JobEvaluator(Evaluator):
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
         # A class with slots is made anew: `super()` without arguments would still mean the first one.
         found = Evaluator._judge(self, family, batch, trace, states_only)
-        engine = self.engine
-        return found if engine is None or not engine.held_bytes else replace(found, terms=(*found.terms, engine.term))
+        terms = () if self.engine is None or not self.engine.held_bytes else (self.engine.term,)
+        return replace(found, terms=(*found.terms, *terms), presumed=self.presumed)
 
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         plan = Evaluator._plan(self, family, batch, trace)
@@ -61,7 +64,8 @@ def judging(
     composer: Composer,
     engine: Engine | None,
     devices: Callable[[Cluster], tuple[Cluster, Engine | None]],
+    presumed: tuple[Condition, ...] = (),
 ) -> JobEvaluator:
     """The evaluator of the first model alone, made the job's."""
     own = {one.name: getattr(evaluator, one.name) for one in fields(Evaluator)}
-    return JobEvaluator(**own, composer=composer, engine=engine, devices=devices)
+    return JobEvaluator(**own, composer=composer, engine=engine, devices=devices, presumed=presumed)

@@ -1,6 +1,6 @@
 """`plan JOB.toml`: the first trained model prepared for the search as any model is, the others beside it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,12 +21,16 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.recipe.read import RECIPE_WORDS
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.several.given import Between, Does, JobGiven, ModelGiven
-from gpu_plan.planner.plan.document import Assumption
+from gpu_plan.planner.plan.document import Assumption, Condition
 from gpu_plan.planner.strategy.known import traits_of, unsharded
+from gpu_plan.planner.strategy.traits import Offload
+from gpu_plan.planner.units import ceil_div
 from gpu_plan.planner.workload.precisions import PRECISIONS
 
 _REFUSED = ("task", "recipe", *RECIPE_WORDS, "tp", "pp", "cp", "ep", "vpp", "schedule", "stack")
 """What a document says, or what this version does not spread a job of several models over."""
+_SHARES = (2, 4, 8)
+"""Parts of the longest sample that are tried in its place."""
 _DEGREES = {"tp": "1", "pp": "1", "cp": "1", "ep": "1"}
 """Ranks that share one model hold parts of it, and nothing is known of the others' parts."""
 _FROZEN = next(one.name for one in PRECISIONS.values() if one.is_pure and one.trains)
@@ -42,7 +46,8 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
             raise UsageError(f"--{name} beside a job document: {where} says what its models do; leave --{name} out")
     job = read_document(source.path, where)
     found = _Job(request, cluster, job, find_sources(job, source.path, where), note, openers, where)
-    return found.prepared(_searched_words(job, words, where))
+    whole = found.prepared(_searched_words(job, words, where))
+    return replace(whole, shorter=lambda: found.shorter(words)) if job.padding_removed else whole
 
 
 def _searched_words(job: JobGiven, words: Mapping[str, str], where: str) -> dict[str, str]:
@@ -50,6 +55,10 @@ def _searched_words(job: JobGiven, words: Mapping[str, str], where: str) -> dict
     update = job.update
     own = {**dict(job.anchor.words), "seq-len": str(update.seq_len)}
     own |= {} if update.micro_batch is None else {"micro-batch": str(update.micro_batch)}
+    if update.cut is not None:
+        own["grad-accum"] = str(update.cut.passes(update.seq_len))
+        if "global-batch" in words:
+            raise UsageError(f"--global-batch: {where} says which samples of a rank an update takes: leave it out")
     for name in own:
         if name in words:
             raise UsageError(f"--{name} is said by {where} already: leave one out")
@@ -65,6 +74,20 @@ class _Job:
     note: Note
     openers: Openers
     where: str
+    presumed: tuple[Condition, ...] = ()
+    """What it presumes of the samples."""
+
+    def shorter(self, words: Mapping[str, str]) -> Iterator[Prepared]:
+        """The job with samples of usual lengths where it says them, else of a half, a quarter and an eighth."""
+        prompt, completion = self.job.lengths
+        shares = ((ceil_div(prompt, share), ceil_div(completion, share)) for share in _SHARES)
+        for lengths in shares if self.job.usual is None else (self.job.usual,):
+            job = self.job.shortened(lengths)
+            condition = Condition(
+                needs="sample length", bytes=0, option="usual_prompt_len, usual_completion_len", tokens=sum(lengths)
+            )
+            other = replace(self, job=job, presumed=() if self.job.usual is not None else (condition,))
+            yield other.prepared(_searched_words(job, words, self.where))
 
     def prepared(self, words: dict[str, str]) -> Prepared:
         """The job, ready to be searched."""
@@ -72,6 +95,7 @@ class _Job:
         trains, engine = self._engine(self.cluster)
         self._check_spread(anchor, words.get("strategy"))
         settings = self._settings(anchor, self.request.settings)
+        settings += ("alloc.expandable_segments=true",) if job.expands else ()
         inner = replace(self.request, words=tuple(words.items()), settings=settings)
         found = prepare_training(inner, trains, self.sources[anchor.role], self.note, self.openers)
         evaluator: Any = found.task.evaluator
@@ -82,7 +106,7 @@ class _Job:
         composer = Composer(job=job, runners=runners)
         return replace(
             found,
-            task=JobTask(judging(evaluator, composer, engine, self._engine), job=job),
+            task=JobTask(judging(evaluator, composer, engine, self._engine, self.presumed), job=job),
             fixed=(*_fixed(job), *found.fixed),
         )
 
@@ -132,6 +156,12 @@ class _Job:
         if traits.own_model or traits.pipeline_parallel or traits.tensor_parallel or traits.expert_parallel == "must":
             raise InputError(
                 f"{self.where}: models.{model.role}: {strategy} beside other models is not in this version"
+            )
+        offload = model.word("offload")
+        if offload not in (None, Offload.NONE, *traits.offloads):
+            raise InputError(
+                f"{self.where}: models.{model.role}: {strategy} keeps nothing on the host by itself: leave offload out,"
+                ' or say between = "host"'
             )
         if not model.trains and not traits.shards_model and not traits.one_device:
             raise InputError(

@@ -6,13 +6,13 @@ sync gathers the weights and writes them; what lies on the host comes and goes o
 follow each other.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gpu_plan.planner.job.several.composed import away_of
 from gpu_plan.planner.job.several.evaluator import JobEvaluator
 from gpu_plan.planner.job.several.runner import Runner, forward_plan
-from gpu_plan.planner.memory.together import rest_of
+from gpu_plan.planner.memory.together import Storages, rest_of
 from gpu_plan.planner.options.several.given import Between, Does, ModelGiven, PhaseGiven
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import StepJudgement
@@ -189,22 +189,25 @@ class _Timed:
         for model in self._job.models:
             if model.between is Between.DEVICE or model.role not in self._composer.runners:
                 continue
-            yield from _rounds(self._job.phases, model, self._away(model))
+            away = self._away(model)
+            rows = away.computing()
+            yield from _rounds(self._job.phases, model, away.part(rows).nbytes, _computes)
+            yield from _rounds(self._job.phases, model, away.part(~rows).nbytes, _trains)
 
-    def _away(self, model: ModelGiven) -> int:
+    def _away(self, model: ModelGiven) -> Storages:
         runner = self._composer.runners[model.role]
         if model.role != self._job.anchor.role:
-            return away_of(runner.rest(self._family, self._batch), model).nbytes
+            return away_of(runner.rest(self._family, self._batch), model)
         alone, _ = runner.trained(self._family, self._batch)
-        return away_of(rest_of(alone.stream, self._batch.micro_batch)[1], model).nbytes
+        return away_of(rest_of(alone.stream, self._batch.micro_batch)[1], model)
 
 
 def _rounds(
-    phases: tuple[PhaseGiven, ...], model: ModelGiven, nbytes: int
+    phases: tuple[PhaseGiven, ...], model: ModelGiven, nbytes: int, needed: Callable[[PhaseGiven, ModelGiven], bool]
 ) -> Iterator[tuple[str, int, CollectiveKind]]:
     """It comes with the first of the phases that need it, and goes with the first that do not, round after round."""
-    needs = [_needs(phase, model) for phase in phases]
-    for place, phase in enumerate(phases):
+    needs = [needed(phase, model) for phase in phases] if nbytes else []
+    for place, phase in enumerate(phases if nbytes else ()):
         before = needs[place - 1]
         if needs[place] and not before:
             yield phase.name, nbytes, "host_to_device"
@@ -213,10 +216,14 @@ def _rounds(
             yield phase.name, nbytes, "device_to_host"
 
 
-def _needs(phase: PhaseGiven, model: ModelGiven) -> bool:
-    if model.between is Between.WEIGHTS:
-        return phase.does is Does.TRAIN and model.role in phase.roles
+def _computes(phase: PhaseGiven, model: ModelGiven) -> bool:
+    """Whether a phase needs a model's weights."""
     return model.role in phase.roles or (model.trains and phase.does is Does.SYNC)
+
+
+def _trains(phase: PhaseGiven, model: ModelGiven) -> bool:
+    """Whether it needs what weights are trained with."""
+    return phase.does is Does.TRAIN and model.role in phase.roles
 
 
 def _lasting(time: StepTime) -> Lasting:

@@ -1,9 +1,10 @@
 """What a job document says, as values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpu_plan.planner.options.recipe.engine import EngineGiven
+from gpu_plan.planner.units import ceil_div
 
 SUFFIX = ".toml"
 
@@ -39,7 +40,7 @@ class Between(StrEnum):
 
     DEVICE = "device"
     HOST = "host"
-    """Whole, and brought for every phase in which it computes."""
+    """Whole: its weights are brought for every phase in which it computes, optimizer state and gradients to train."""
     WEIGHTS = "weights"
     """Its weights stay on the device; gradients and optimizer state lie on the host, and are brought to train."""
 
@@ -63,16 +64,39 @@ class ModelGiven:
     """Whose loss it computes, as `--set loss.variant` names it; None: its own."""
     syncs: bool = False
     """Whether FSDP reduces its gradients in every micro step."""
+    flat: bool = False
+    """Whether the optimizer is given FSDP1's flat parameters, whose gradients zero_grad drops."""
 
     @property
     def settings(self) -> tuple[str, ...]:
         """Words of `--set` that the document gives it."""
         loss = () if self.loss is None else (f"loss.variant={self.loss}",)
-        return (*loss, *(("fsdp.sync_each_batch=true",) if self.syncs else ()))
+        syncs = ("fsdp.sync_each_batch=true",) if self.syncs else ()
+        return (*loss, *syncs, *(("fsdp.use_orig_params=false",) if self.flat else ()))
 
     def word(self, name: str) -> str | None:
         """Value of one of its options."""
         return dict(self.words).get(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutByTokens:
+    """A rank's samples, cut into as many passes as their tokens need, each of about as many.
+
+    verl/utils/seqlen_balancing.py: rearrange_micro_batches, which a sample more than the cap does not stop.
+    """
+
+    max_tokens: int
+    samples: int
+    """Of a rank, that are cut."""
+
+    def passes(self, seq_len: int) -> int:
+        """Of samples of so many tokens each."""
+        return min(self.samples, ceil_div(self.samples * seq_len, self.max_tokens))
+
+    def rows(self, seq_len: int) -> int:
+        """Samples of the largest pass."""
+        return ceil_div(self.samples, self.passes(seq_len))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +113,13 @@ class PhaseGiven:
     completion_len: int
     every: int = 1
     """Of how many steps it is in one."""
+    cut: "CutByTokens | None" = None
+    """How passes are made of more samples; None: `micro_batch` says it."""
+
+    def shortened(self, prompt_len: int, completion_len: int) -> "PhaseGiven":
+        """The same with samples of other lengths."""
+        rows = self.micro_batch if self.cut is None else self.cut.rows(prompt_len + completion_len)
+        return replace(self, prompt_len=prompt_len, completion_len=completion_len, micro_batch=rows)
 
     @property
     def repeats(self) -> str:
@@ -109,6 +140,29 @@ class JobGiven:
     models: tuple[ModelGiven, ...]
     """The first that is trained stands first: it is the one whose strategy and batch are searched."""
     phases: tuple[PhaseGiven, ...]
+    lengths: tuple[int, int]
+    """Tokens of prompt and completion of phases that say nothing else."""
+    padding_removed: bool = False
+    """Whether passes hold the samples' own tokens alone, of which the lengths are the most."""
+    expands: bool = False
+    """Whether segments of CUDA's allocator grow."""
+    usual: tuple[int, int] | None = None
+    """Tokens of prompt and completion of an average sample; None where nobody says."""
+
+    def shortened(self, lengths: tuple[int, int]) -> "JobGiven":
+        """The same job with samples of these lengths, and of phases with lengths of their own in proportion.
+
+        What generates keeps room for the longest.
+        """
+        share = lengths[0] / self.lengths[0], lengths[1] / self.lengths[1]
+
+        def shorter(phase: PhaseGiven) -> PhaseGiven:
+            if phase.does in (Does.GENERATE, Does.SYNC):
+                return phase
+            own = (max(1, round(phase.prompt_len * share[0])), max(1, round(phase.completion_len * share[1])))
+            return phase.shortened(*own)
+
+        return replace(self, phases=tuple(shorter(phase) for phase in self.phases), lengths=lengths)
 
     @property
     def anchor(self) -> ModelGiven:

@@ -10,7 +10,7 @@ from gpu_plan.planner.workload.losses import LOSSES
 from gpu_plan.planner.workload.recipes import ENGINES
 
 _WORDS = ("optimizer", "checkpointing", "peft", "lora_rank", "lora_targets")
-_TRAINING = (*_WORDS, "sync_each_batch")
+_TRAINING = (*_WORDS, "sync_each_batch", "flat_parameters")
 _SPREAD = ("precision", "strategy", "offload", "attention")
 _ENGINE = ("where", "share", "tensor_parallel", "sleep", "eager", "max_num_seqs", "max_num_batched_tokens")
 _KEYS = ("model", "train", "head", "between", "loss", *_SPREAD, *_TRAINING, "engine", *_ENGINE)
@@ -43,6 +43,7 @@ def read_model(role: str, table: object, where: str) -> ModelGiven:
         words=_words(part),
         loss=_loss(part),
         syncs=part.flag("sync_each_batch"),
+        flat=part.flag("flat_parameters"),
     )
 
 

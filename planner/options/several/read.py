@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.recipe.read import DEFAULT_LEN
-from gpu_plan.planner.options.several.given import Does, Head, JobGiven, ModelGiven, PhaseGiven
+from gpu_plan.planner.options.several.given import CutByTokens, Does, Head, JobGiven, ModelGiven, PhaseGiven
 from gpu_plan.planner.options.several.models import read_model
 from gpu_plan.planner.options.several.tables import Part, shown
 
-_KEYS = ("name", "prompt_len", "completion_len", "models", "phases")
-_PHASE_KEYS = ("name", "does", "models", "micro_batch", "prompt_len", "completion_len", "every")
+_USUAL = ("usual_prompt_len", "usual_completion_len")
+_KEYS = ("name", "prompt_len", "completion_len", "padding_removed", *_USUAL, "expandable_segments", "models", "phases")
+_CUT = ("max_tokens", "samples")
+_PHASE_KEYS = ("name", "does", "models", "micro_batch", *_CUT, "prompt_len", "completion_len", "every")
 MOST_MODELS, _MOST_PHASES = 8, 32
 
 
@@ -27,7 +29,30 @@ def read_job(table: Mapping[str, object], where: str) -> JobGiven:
     if first is None:
         raise InputError(f"{where}: no model is trained: set train = true of one (--task infer plans a generation)")
     ordered = (first, *(model for model in models if model is not first))
-    return JobGiven(name=whole.text("name") or "job", models=ordered, phases=phases)
+    return JobGiven(
+        name=whole.text("name") or "job",
+        models=ordered,
+        phases=phases,
+        lengths=lengths,
+        padding_removed=whole.flag("padding_removed"),
+        usual=_usual(whole, lengths),
+        expands=whole.flag("expandable_segments"),
+    )
+
+
+def _usual(whole: Part, lengths: tuple[int, int]) -> tuple[int, int] | None:
+    """Lengths of an average sample, as far as they are said."""
+    said = tuple(whole.count(key) for key in _USUAL)
+    if said == (None, None):
+        return None
+    if not whole.flag("padding_removed"):
+        raise InputError(
+            f"{whole.where}: {_USUAL[0]} and {_USUAL[1]} are about passes without padding: add padding_removed = true"
+        )
+    for key, own, most in zip(_USUAL, said, lengths, strict=True):
+        if own is not None and own > most:
+            raise InputError(f"{whole.where}: {key} = {own} is more than the {most} tokens of the longest sample")
+    return said[0] or lengths[0], said[1] or lengths[1]
 
 
 def _models(table: object, where: str) -> tuple[ModelGiven, ...]:
@@ -76,7 +101,7 @@ def _phase(table: object, where: str, models: Sequence[ModelGiven], lengths: tup
             _check_able(model, does, where)
     if does is Does.GENERATE and len(roles) > 1:
         raise InputError(f"{where}: {' and '.join(roles)} cannot generate at once: write a phase for each")
-    return PhaseGiven(
+    found = PhaseGiven(
         name=name or str(does),
         does=does,
         roles=roles,
@@ -84,7 +109,21 @@ def _phase(table: object, where: str, models: Sequence[ModelGiven], lengths: tup
         prompt_len=part.count("prompt_len") or lengths[0],
         completion_len=part.count("completion_len") or lengths[1],
         every=part.count("every") or 1,
+        cut=_cut(part),
     )
+    return found.shortened(found.prompt_len, found.completion_len)
+
+
+def _cut(part: Part) -> CutByTokens | None:
+    """Samples that are cut by their tokens; InputError where one of the two is missing, or micro_batch says it too."""
+    most, samples = (part.count(key) for key in _CUT)
+    if most is None and samples is None:
+        return None
+    if most is None or samples is None:
+        raise InputError(f"{part.where}: max_tokens of a pass and samples that are cut by it go together: write both")
+    if "micro_batch" in part:
+        raise InputError(f"{part.where}: max_tokens and micro_batch both say how much a pass takes: leave one out")
+    return CutByTokens(max_tokens=most, samples=samples)
 
 
 def _check_able(model: ModelGiven, does: Does, where: str) -> None:

@@ -25,6 +25,7 @@ from gpu_plan.planner.serving.vllm.defaults import (
     capture_sizes,
     full_graphs,
 )
+from gpu_plan.planner.serving.vllm.experts import held_on
 from gpu_plan.planner.serving.weights import rank_weights
 from gpu_plan.planner.units import MIB, format_gib
 
@@ -90,11 +91,12 @@ def engine_memory(
     found, batch = heads(config), _batch(gpu, options)
     share = options.utilization or UTILIZATION
     caches = layer_caches(config, ranks, options.cache_bytes, element)
+    held = held_on(gpu, spec, config, ranks)
     return VllmMemory(
         total=total,
         utilization=share,
         requested=math.ceil(total * share),
-        weights=rank_weights(spec, config, found, ranks, element),
+        weights=rank_weights(spec, config, found, ranks, element, held),
         run=profile_run(sizes_of(config), found, batch, ranks, element),
         graphs=_graphs(gpu, batch, options.eager),
         outside=_outside(),

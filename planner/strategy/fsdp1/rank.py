@@ -171,6 +171,8 @@ class _Layout:
             if iteration == 0:
                 place_state(builder, context.optimizer, local, full_embeddings=full_embeddings(context))
             place_step(builder, iteration, context.optimizer, local)
+            if not context.original_parameters:
+                self._zero_gradients(iteration)
         if whole:
             keep_gradients(builder, list(self._trace.parameters))
         elements = sum(tensor.numel for tensor in local)
@@ -261,8 +263,16 @@ class _Layout:
             # transformers trainer.py: _inner_training_loop asks whether the loss is a number (logging_nan_inf_filter).
             queues.host_meets(builder.moment(builder.at_end(in_pass)))
 
+    def _zero_gradients(self, iteration: int) -> None:
+        """zero_grad, where the optimizer has the flat parameters themselves."""
+        builder = self._builder
+        for handle in self._shards.pop(iteration, []):
+            builder.free(builder.at_step(iteration), handle)
+
     def _drop_shards(self, in_pass: Pass) -> None:
         """Those of the step before, when forward begins."""
+        if not self._context.original_parameters:
+            return
         builder = self._builder
         for handle in self._shards.pop(in_pass.iteration - 1, []):
             builder.free(builder.at_mark(in_pass, Mark.FORWARD), handle)
