@@ -142,7 +142,7 @@ def _job(asked: Asked, named: str | None) -> Written:
         models=models,
         phases=phases,
         gpus=_devices(asked),
-        global_batch=_updated(asked, _ACTOR) * _devices(asked) if "micro_batch" in rows else None,
+        global_batch=_whole(asked, rows["micro_batch"]) if "micro_batch" in rows else None,
         expandable_segments=True,
         padding_removed=asked.flag(f"{_MODEL}.use_remove_padding"),
         notes=(*notes, *(() if asked.older is None else (asked.older,))),
@@ -271,6 +271,14 @@ def _rows(asked: Asked, whose: str) -> Cut:
     if asked.flag(dynamic if asked.says(dynamic) else f"{_ACTOR}.use_dynamic_bsz"):
         return {"max_tokens": asked.count(f"{whose}.{_MOST}") or 16384, "samples": _updated(asked, whose)}
     return {"micro_batch": _per_device(asked, f"{whose}.ppo_micro_batch_size", whose)}
+
+
+def _whole(asked: Asked, rows: int) -> int:
+    """Samples of an optimizer step on all devices, in passes of so many: those that ranks cut count on each."""
+    key = f"{_ACTOR}.ppo_micro_batch_size"
+    cut = asked.count(f"{_ACTOR}.{_CUT}") or 1
+    passes = max(1, _updated(asked, _ACTOR) * cut // _said_per_device(asked, key))
+    return passes * rows * _devices(asked)
 
 
 def _updated(asked: Asked, whose: str) -> int:

@@ -195,7 +195,8 @@ def engines(
     UsageError for a model that it does not serve, and for degrees.
     """
     ranks = asked.tensor_parallel or 1
-    if cluster.gpus_per_node % ranks and asked.mode == "colocate":
+    fits = not cluster.gpus_per_node % ranks or (not ranks % cluster.gpus_per_node and not cluster.world_size % ranks)
+    if not fits and asked.mode == "colocate":
         raise UsageError(f"--vllm-tp {ranks} does not divide the {cluster.gpus_per_node} GPUs of a node")
     words = {
         "task": "infer",
