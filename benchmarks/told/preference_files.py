@@ -39,6 +39,7 @@ class Draw(NamedTuple):
 DRAWS = {
     "first": Draw(20261123, 6, "preference_files.md"),
     "second": Draw(24112026, 4, "preference_files_second.md", ("preference_files.md",)),
+    "third": Draw(20261124, 4, "preference_files_third.md", ("preference_files.md", "preference_files_second.md")),
 }
 PLANNED = {"dpo", "ipo", "kto", "orpo", "grpo", "gdpo", "rloo", "reward"}
 _AS = {"ipo": "dpo", "gdpo": "grpo", "rm": "reward", "gae": "ppo"}
