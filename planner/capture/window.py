@@ -90,6 +90,7 @@ from gpu_plan.planner.capture.watch.recording import StepRecorder
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
+from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile, kernel_profile
 from gpu_plan.planner.trace.layout import layout_of
 from gpu_plan.planner.trace.recording.fit import fit
@@ -135,6 +136,10 @@ class Window:
         )
         self._recorder.retained = lambda: self._noticed.note(RETAINED)
         self._recorder.joined = lambda: self._noticed.note(MODEL)
+        self._recorder.met = self._fuse
+        self._fused: dict[int, list[str]] = {}
+        """What is assumed of the kernels of each model that ran."""
+        self._kernels = contextlib.ExitStack()
         self._lengths, self._generated = Lengths(), Generated()
         self._evaluators = Evaluators()
         self._standins = Told(asked=request.standin)
@@ -250,6 +255,12 @@ class Window:
 
     # -- what happens to the model -------------------------------------------------------------------
 
+    def _fuse(self, model: nn.Module) -> None:
+        """From its first forward pass on a model runs sequence kernels fused, as by name: transformers' fallbacks loop
+        over chunks and tokens in Python, and hold other memory."""
+        if id(model) not in self._fused and _profile(self._request).fused_scans:
+            self._fused[id(model)] = self._kernels.enter_context(fused_scans(model))
+
     def _impose(self, model: nn.Module) -> None:
         """The types of the strategy that is asked about, where they are not the script's own."""
         regime = self._request.regime or _own_regime()
@@ -363,6 +374,7 @@ class Window:
                 *notes_on(self._observed, models, self._recorder.evaluations.left_out, self._evaluators.left_out),
                 *upper_bound(self._known.unknown_masks),
                 *self._generated.lines(),
+                *dict.fromkeys(line for lines in self._fused.values() for line in lines),
                 *self._on_the_host(),
                 *self._alone(loop, bool(wrapped) or engine is not None),
                 *self._in_turns(),

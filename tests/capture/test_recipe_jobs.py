@@ -49,6 +49,14 @@ CASES = (
     Case(recipe="grpo", words=("--generations", "2", "--reward-model", "REWARDS")),
     Case(recipe="rloo", words=("--generations", "2", "--beta", "0.05")),
     Case(recipe="distill", words=("--teacher", "MODEL")),
+    Case(recipe="dpo", words=("--accumulation", "2")),
+    Case(recipe="orpo", words=("--lora-rank", "4")),
+    Case(recipe="kto", words=("--lora-rank", "4")),
+    Case(recipe="kto", words=("--precompute",)),
+    Case(recipe="reward", words=("--lora-rank", "4")),
+    Case(recipe="grpo", words=("--generations", "4", "--accumulation", "2")),
+    Case(recipe="rloo", words=("--generations", "2", "--beta", "0.05", "--lora-rank", "4")),
+    Case(recipe="distill", words=("--teacher", "MODEL", "--lora-rank", "4")),
 )
 
 
@@ -200,6 +208,8 @@ def test_a_rollout_beside_an_engine_in_json(model: str, capsys: pytest.CaptureFi
         (("--recipe", "grpo", "--vllm", "server", "--vllm-sleep"), "GPUs of its own and need not sleep"),
         (("--recipe", "grpo", "--vllm", "colocate", "--vllm-memory", "1.5"), "no share above 0 and at most 1"),
         (("--recipe", "grpo", "--vllm", "colocate", "--vllm-tp", "2"), "does not divide the 1 GPUs of a node"),
+        (("--recipe", "dpo", "--tp", "2"), "--tp: --recipe dpo trains policy and reference, and only one model"),
+        (("--recipe", "sft", "--cp", "2", "--peft", "lora"), "--cp: --recipe sft trains adapters"),
         (("--recipe", "dpo", "--vllm", "colocate"), "generates nothing: leave --vllm out"),
         (("--recipe", "dpo", "--generations", "4"), "generates nothing: leave --generations out"),
         (("--recipe", "dpo", "--reference", "none"), "its loss compares with one"),

@@ -66,6 +66,10 @@ bash -c "python -m some.module $B $D \\
 """
     assert command_words(text, "some.module") == ("1-two", "$D", "five six", "three=3", "--key", "{x}")
     assert command_words(text, "another") is None
+    assert command_words("GPUS=(0 1 2)  # three\nN=${#GPUS[@]}\nmod n=$N ${#OTHER[@]}", "mod") == (
+        "n=3",
+        "${#OTHER[@]}",
+    )
     assert command_words("x=some.module\nsome.module a | tee log", "some.module") == ("a",)
 
 
@@ -107,6 +111,15 @@ def test_verl_cuts_its_batches_by_their_tokens() -> None:
     written = of_script(dynamic, "run.sh", None)
     assert written is not None
     assert written.global_batch is None
+
+
+def test_a_model_that_the_file_takes_from_elsewhere_is_named_on_the_command_line() -> None:
+    text = VERL.replace("Qwen/Qwen2-7B-Instruct", "$BASE")
+    with pytest.raises(InputError, match=r"name the model behind it \(plan from-config run.sh MODEL\)"):
+        of_script(text, "run.sh", None)
+    written = of_script(text, "run.sh", "a/b")
+    assert written is not None
+    assert written.models["actor"]["model"] == "a/b"
 
 
 def test_verl_cuts_sequences_among_ranks() -> None:

@@ -81,6 +81,8 @@ class StepRecorder:
         self.forward_passes = 0
         self.afterwards: Callable[[], None] | None = None
         """Called before each forward pass of the model once the recording is done."""
+        self.met: Callable[[nn.Module], None] = lambda _: None
+        """Called before each outermost forward pass of a model."""
         self.joined: Callable[[], None] = lambda: None
         """Called when a further model joins the step."""
         self.retained: Callable[[], None] = lambda: None
@@ -182,6 +184,7 @@ class StepRecorder:
         if any(parameter.device.type == "meta" for parameter in root.parameters()):
             settle(root, self._known)
             args, kwargs = tree_map_only(torch.Tensor, self._placement.twin, (args, kwargs))
+            self.met(root)
         if next(root.parameters(), None) is None:
             return args, kwargs
         if self.done and self.afterwards is not None and root is self.model:

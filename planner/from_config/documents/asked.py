@@ -34,6 +34,16 @@ class Asked:
             raise self._no(key, found, "words")
         return self._whole(key, str(found))
 
+    def model(self, key: str) -> str | None:
+        """A model's name; InputError says how to give one that the file takes from elsewhere."""
+        found = self.value(key)
+        if isinstance(found, str) and "$" in found:
+            raise InputError(
+                f"{self.where}: {key} is {visible(found[:60])}, which the file does not set: name the model behind it"
+                f" (plan from-config {self.where} MODEL)"
+            )
+        return self.text(key)
+
     def flag(self, key: str) -> bool:
         """Whether it is switched on."""
         found = self.value(key)

@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 _SET = re.compile(r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=(?!\()(.*)$")
 _LIST = re.compile(r"^\s*([A-Za-z_]\w*)\+?=\(\s*$(.*?)^\s*\)", re.M | re.S)
+_ROW = re.compile(r"^\s*([A-Za-z_]\w*)=\(([^()$`]*)\)\s*(?:#.*)?$", re.M)
+_COUNT = re.compile(r"\$\{#(\w+)\[@\]\}")
 _ALL = re.compile(r"\"?\$\{(\w+)\[@\]\}\"?")
 _USED = re.compile(r"\$\{(\w+)(?::-([^${}]*))?\}|\$(\w+)")
 _END = re.compile(r"\s(?:&>>?|2>&1|[|;&<>])|\s\$@|\s\"\$@\"")
@@ -28,7 +30,7 @@ def command_words(text: str, module: str) -> tuple[str, ...] | None:
     A variable that the script does not set stays as it is written, with its `$`.
     """
     known = _lists(text)
-    lines = _logical(_LIST.sub("", text))
+    lines = _logical(_counted(_ROW.sub("", _LIST.sub("", text)), known))
     found = None
     values: dict[str, str] = {}
     for line in lines:
@@ -58,9 +60,14 @@ def _logical(text: str) -> list[str]:
     return whole
 
 
+def _counted(text: str, lists: Mapping[str, str]) -> str:
+    """The text with numbers of an array's words in their places."""
+    return _COUNT.sub(lambda one: str(len(lists[one[1]].split())) if one[1] in lists else one[0], text)
+
+
 def _lists(text: str) -> dict[str, str]:
     """Arrays that the script sets, as one text each."""
-    found = {}
+    found = {one[1]: one[2] for one in _ROW.finditer(text)}
     for one in _LIST.finditer(text):
         lines = (line.split(" #")[0] for line in one[2].splitlines() if not line.lstrip().startswith("#"))
         found[one[1]] = " ".join(lines)

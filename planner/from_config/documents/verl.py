@@ -105,7 +105,7 @@ def _job(asked: Asked, named: str | None) -> Written:
         )
     if not asked.flag(f"{_MODEL}.use_remove_padding"):
         notes.append("planned as with padding removed: without, the answers' logits stand a second time")
-    path = named or asked.text(f"{_MODEL}.path")
+    path = named or asked.model(f"{_MODEL}.path")
     if path is None:
         raise InputError(f"{asked.where} names no model: plan from-config {asked.where} MODEL")
     estimator = asked.text("algorithm.adv_estimator") or "gae"

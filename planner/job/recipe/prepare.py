@@ -43,6 +43,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     words = dict(request.words)
     given = read_recipe(words, request.settings)
     _check_models(given, source)
+    _check_degrees(given, words)
     precision = choice(Precision, words.get("precision"), "--precision") or default_precision(cluster.gpu.supports_bf16)
     script = Path(str(resources.files("gpu_plan.planner.capture.recipes").joinpath(f"{given.recipe.name}.py")))
     captured = replace(resolve(str(script)), id=f"--recipe {given.recipe.name}")
@@ -50,6 +51,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     if given.engine is not None:
         lengths = given.prompt_len, given.completion_len
         beside = engines(given.engine, lengths, request, cluster, source, note)
+        _check_room(given, cluster, beside)
 
     opened = _opener(given, source)
     arguments = _arguments(given, source, precision) + (("--cpu",) if cluster.gpu.is_cpu else ())
@@ -130,6 +132,8 @@ def _check_models(given: RecipeGiven, source: ModelSource) -> None:
     _check_decoder(given, source)
     if given.reward_model is not None and resolve(given.reward_model, read_headers=False).config is None:
         raise UsageError(f"--reward-model {given.reward_model} is no model of transformers: name an id or a folder")
+    if given.reward_model is not None and vocabulary_of(resolve(given.reward_model, read_headers=False).config) is None:
+        raise UsageError(f"--reward-model {given.reward_model} reads no text: its configuration has no vocabulary")
     if given.teacher is None:
         return
     teacher = resolve(given.teacher, read_headers=False)
@@ -141,6 +145,27 @@ def _check_models(given: RecipeGiven, source: ModelSource) -> None:
             f"--teacher {given.teacher} has {other:,} words and {source.id} {own:,}: distillation compares them one by"
             " one; name a teacher of the same vocabulary"
         )
+
+
+def _check_degrees(given: RecipeGiven, words: Mapping[str, str]) -> None:
+    """UsageError for ranks that compute together what has no plan: only one model, without adapters, is spread so."""
+    asked = next((f"--{name}" for name in ("tp", "cp", "ep") if words.get(name, "1") not in ("1", "auto")), None)
+    if asked is None or (len(given.roles) == 1 and given.lora_rank is None):
+        return
+    what = "adapters" if len(given.roles) == 1 else " and ".join(given.roles)
+    raise UsageError(
+        f"{asked}: --recipe {given.recipe.name} trains {what}, and only one model, without adapters, is computed by"
+        f" several ranks together: leave {asked} out"
+    )
+
+
+def _check_room(given: RecipeGiven, cluster: Cluster, beside: Engines) -> None:
+    """UsageError where an engine's share holds no request: before anything is captured."""
+    assert given.engine is not None
+    if given.engine.mode == "server":
+        server_ranks(given.engine, cluster, beside)
+    else:
+        engine_for(given, cluster, beside, 0)
 
 
 def _too_long(given: RecipeGiven, source: ModelSource) -> tuple[str, ...]:
