@@ -130,8 +130,6 @@ _LINES = {
     "open_instruct/grpo": "open-instruct's GRPO", "megatron rlhf": "ms-swift's Megatron",
 }  # fmt: skip
 """Modules that command lines of other tools start."""
-_BESIDE = ("open-instruct's GRPO",)
-"""Those whose learners and engines work at once (open_instruct/grpo_fast.py)."""
 
 
 def command_line(text: str, where: str) -> str:
@@ -142,8 +140,6 @@ def command_line(text: str, where: str) -> str:
             f"{where} is a shell script: name the configuration file that it gives, or plan the training script that it"
             " starts (plan SCRIPT.py --gpus SPEC -- ARGS)"
         )
-    if tool in _BESIDE:
-        return f"{where}: {tool} rolls out beside the update, on GPUs of its own, which a job document does not say"
     return (
         f"{where} is a command line of {tool}, whose trainers are its own, and no recipe runs them: write its models"
         " and phases as a job document (plan JOB.toml)"

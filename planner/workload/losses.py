@@ -6,6 +6,8 @@ OLDER = ("transformers-4.48", "transformers-4.45")
 STACKS = ("trl-1.16", "torchtune-0.7", "litgpt-0.5")
 CACHED = "open-instruct"
 """Of a policy whose reference was asked before."""
-POLICIES = ("verl-0.8", "verl-0.8-entropy", "verl-0.8-fused", "openrlhf-0.11", CACHED)
+GATHERED = "open-instruct-grpo"
+"""Of its policies that roll out: a compiled log-softmax."""
+POLICIES = ("verl-0.8", "verl-0.8-entropy", "verl-0.8-fused", "openrlhf-0.11", CACHED, GATHERED)
 """Log-probabilities as trainers of policies take them."""
 LOSSES = (INSTALLED_LOSS, *OLDER, *STACKS, *POLICIES)

@@ -68,9 +68,33 @@ bash -c "python -m some.module $B $D \\
     assert command_words(text, "another") is None
     assert command_words("GPUS=(0 1 2)  # three\nN=${#GPUS[@]}\nmod n=$N ${#OTHER[@]}", "mod") == (
         "n=3",
-        "${#OTHER[@]}",
+        "$OTHER",
     )
     assert command_words("x=some.module\nsome.module a | tee log", "some.module") == ("a",)
+
+
+GRPO = """python mason.py --gpus 8 -- source setup.sh \\&\\& python open_instruct/grpo_fast.py \\
+  --model_name_or_path a/b --pack_length 6144 --max_prompt_token_length 2048 --response_length 4096 \\
+  --deepspeed_stage 3 --num_learners_per_node 4 2 --num_mini_batches 2 --vllm_num_engines 2 --gradient_checkpointing
+"""
+
+
+def test_open_instructs_learners() -> None:
+    found = job(GRPO)
+    assert (found["prompt_len"], found["completion_len"]) == (2048, 4096)
+    assert [(one["name"], one["micro_batch"]) for one in found["phases"]] == [
+        ("reference log-probabilities", 1), ("old log-probabilities", 1), ("update", 1),
+    ]  # fmt: skip
+    assert {role: one["strategy"] for role, one in found["models"].items()} == {"policy": "zero3", "reference": "zero3"}
+    written = of_script(GRPO, "run.sh", None)
+    assert written is not None
+    assert written.gpus == 6
+    assert any("2 engines roll out meanwhile" in note for note in written.notes)
+    alone = job(GRPO.replace("--gradient_checkpointing", "--single_gpu_mode --vllm_enforce_eager"))
+    assert (alone["models"]["engine"]["share"], alone["models"]["engine"]["eager"]) == (0.9, True)
+    for said, why in (("--deepspeed_stage 0", "without sharding"), ("--num_learners_per_node x", "whole numbers")):
+        with pytest.raises(InputError, match=why):
+            of_script(GRPO.replace("--num_mini_batches 2", said), "run.sh", None)
 
 
 def test_verl_with_its_own_defaults() -> None:

@@ -5,6 +5,6 @@ asked      what a tool was told, with its own defaults beneath, and which of it 
 written    a job document as TOML and as plain values
 openrlhf   OpenRLHF's command lines
 verl       verl's command lines and YAML
-open_instruct  open-instruct's YAML for preference optimisation
+open_instruct  open-instruct's YAML for preference optimisation; open_instruct_grpo its GRPO's learners
 find       whose job a text is
 """

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.from_config.documents import open_instruct, openrlhf, verl
+from gpu_plan.planner.from_config.documents import open_instruct, open_instruct_grpo, openrlhf, verl
 from gpu_plan.planner.from_config.documents.shell import command_words
 from gpu_plan.planner.from_config.documents.written import Written
 
@@ -18,6 +18,9 @@ def of_script(text: str, where: str, model: str | None) -> Written | None:
             if model is not None:
                 raise InputError(f"{where} names its models itself: leave {model} out")
             return openrlhf.of_command(words, where, module)
+    words = command_words(text, open_instruct_grpo.MODULE)
+    if words is not None:
+        return open_instruct_grpo.of_command(words, where, model)
     for module in verl.MODULES:
         words = command_words(text, module)
         if words is not None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
+from gpu_plan.planner.from_config.documents.shell import options_of
 from gpu_plan.planner.from_config.documents.written import Table, Written, phase
 from gpu_plan.planner.strategy.known import strategy_by, unsharded
 from gpu_plan.planner.strategy.traits import Engine
@@ -45,23 +46,10 @@ _PLACES = ("ref.num", "critic.num", "reward.num", "vllm.enable_prefix_caching", 
 
 def of_command(words: Sequence[str], where: str, module: str) -> Written:
     """The job. InputError in one line for what a document cannot say."""
-    said = _table(words)
+    said = options_of(words, _ON)
     if module == DPO:
         return _dpo(Asked(where, said, {**_USUAL, "data.max_len": 512, "train.micro_batch_size": 8}))
     return _ppo(Asked(where, said, {**_USUAL, "train.micro_batch_size": 1}))
-
-
-def _table(words: Sequence[str]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    key = None
-    for word in words:
-        if word.startswith("--"):
-            name, given, value = word[2:].partition("=")
-            key = None if given or name in _ON else name
-            found[name] = value if given else True
-        elif key is not None:
-            found[key] = word if found[key] is True else f"{found[key]} {word}"
-    return found
 
 
 def _ppo(asked: Asked) -> Written:

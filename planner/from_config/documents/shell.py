@@ -5,7 +5,7 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 
 _SET = re.compile(r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=(?!\()(.*)$")
@@ -43,6 +43,20 @@ def command_words(text: str, module: str) -> tuple[str, ...] | None:
     return found
 
 
+def options_of(words: Sequence[str], switches: Container[str] = ()) -> dict[str, object]:
+    """Words behind `--name`, joined; True for a name without any, and for `switches`, which take none."""
+    found: dict[str, object] = {}
+    key = None
+    for word in words:
+        if word.startswith("--"):
+            name, given, value = word[2:].partition("=")
+            key = None if given or name in switches else name
+            found[name] = value if given else True
+        elif key is not None:
+            found[key] = word if found[key] is True else f"{found[key]} {word}"
+    return found
+
+
 def _logical(text: str) -> list[str]:
     """Lines with those that go on joined; comments between them are left out."""
     whole: list[str] = []
@@ -61,8 +75,8 @@ def _logical(text: str) -> list[str]:
 
 
 def _counted(text: str, lists: Mapping[str, str]) -> str:
-    """The text with numbers of an array's words in their places."""
-    return _COUNT.sub(lambda one: str(len(lists[one[1]].split())) if one[1] in lists else one[0], text)
+    """The text with numbers of an array's words in their places; of one that is not set its name, with the `$`."""
+    return _COUNT.sub(lambda one: str(len(lists[one[1]].split())) if one[1] in lists else f"${one[1]}", text)
 
 
 def _lists(text: str) -> dict[str, str]:

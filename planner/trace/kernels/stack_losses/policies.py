@@ -5,7 +5,8 @@ verl/workers/actor/dp_actor.py: DataParallelPPOActor._forward_micro_batch (use_r
 verl/utils/torch_functional.py: logprobs_from_logits, entropy_from_logits (compiled: its rows stand, no further logits),
 verl/utils/experimental/torch_functional.py: FusedLinearForPPOFunction (impl_backend torch); OpenRLHF 0.11.0
 openrlhf/models/actor.py: Actor.forward, openrlhf/models/utils.py: log_probs_from_logits; open-instruct of 2026-08
-(e6c3044a) open_instruct/padding_free_collator.py: calculate_per_token_logps. What is made of the
+(e6c3044a) open_instruct/padding_free_collator.py: calculate_per_token_logps, open_instruct/grpo_utils.py:
+forward_for_logprobs, open_instruct/model_utils.py: log_softmax_and_gather (compiled). What is made of the
 log-probabilities [B, S] is a few vectors. Custom functions have untyped contexts, hence Any.
 """
 
@@ -66,6 +67,13 @@ def open_instruct_output(hidden: torch.Tensor, head: nn.Module, labels: torch.Te
     return _scored(torch.gather(logits.log_softmax(-1), 2, safe.unsqueeze(2)).squeeze(2))
 
 
+def open_instruct_grpo_output(hidden: torch.Tensor, head: nn.Module, labels: torch.Tensor) -> ScoredOutput:
+    """forward_for_logprobs: the model's logits stand beside those over the temperature until it returns."""
+    outputs = head(hidden)
+    logits = outputs / 1.0
+    return _scored(_Gathered.apply(logits[:, :-1], labels[:, 1:].clone()))
+
+
 def _rows(hidden: torch.Tensor, head: nn.Module, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits [B*S, V], each with the next token's id."""
     logits = head(hidden)
@@ -107,6 +115,20 @@ class _Entropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(ctx.saved_tensors[0])
+
+
+class _Gathered(torch.autograd.Function):
+    """log_softmax_and_gather under torch.compile: logits and rows of fp32 are kept, backward makes one gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        largest, total = (logits.new_empty(targets.shape, dtype=torch.float32) for _ in range(2))
+        ctx.save_for_backward(logits, targets, largest, total)
+        return logits.new_empty(targets.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return torch.empty_like(ctx.saved_tensors[0]), None
 
 
 class _Chunked(torch.autograd.Function):

@@ -11,6 +11,7 @@ from torch import nn
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.trace.kernels.stack_losses.chunks import litgpt_output, torchtune_output
 from gpu_plan.planner.trace.kernels.stack_losses.policies import (
+    open_instruct_grpo_output,
     open_instruct_output,
     openrlhf_output,
     verl_entropy_output,
@@ -18,7 +19,7 @@ from gpu_plan.planner.trace.kernels.stack_losses.policies import (
     verl_output,
 )
 from gpu_plan.planner.trace.kernels.stack_losses.trl import TiledOutput, sft_loss, tiled_output
-from gpu_plan.planner.workload.losses import CACHED
+from gpu_plan.planner.workload.losses import CACHED, GATHERED
 
 Make = Callable[[torch.Tensor, nn.Module, torch.Tensor], Any]
 """(last hidden states, head, labels) -> outputs with a loss."""
@@ -32,6 +33,7 @@ STACK_LOSSES: Mapping[str, Make] = {
     "verl-0.8-fused": verl_fused_output,
     "openrlhf-0.11": openrlhf_output,
     CACHED: open_instruct_output,
+    GATHERED: open_instruct_grpo_output,
 }
 """By value of `--set loss.variant`."""
 _CAUSAL = "ForCausalLM"
