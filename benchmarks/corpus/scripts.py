@@ -110,7 +110,7 @@ def run(row: dict[str, Any], folder: Path, plan: list[str], packages: Path | Non
     make(script.parent, row.get("files", {}))
     _hub(folder / ".hub" / "hub")
     beside = (checkout, checkout / "src", checkout / "applications" / "DeepSpeed-Chat")
-    roots = [*([packages] if packages else []), *(root for root in beside if not shadows(root))]
+    roots = [*(root for root in beside if not shadows(root)), *([packages] if packages else [])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots)), "HF_HOME": str(folder / ".hub")}
     words = [*plan, script.name, "--gpus", row.get("gpus", _GPUS), "--pin", "--json", "--no-cache"]
     if row.get("arguments"):

@@ -9,7 +9,6 @@ import contextlib
 import gc
 import os
 import resource
-import runpy
 import sys
 import time
 import traceback
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outcome, PlannedDevice, framed
+from gpu_plan.planner.capture.script.program import Program
 from gpu_plan.planner.capture.unwritten import refusals
 from gpu_plan.planner.capture.unwritten.redirect import Redirect
 from gpu_plan.planner.capture.watch.problem import described
@@ -65,15 +65,16 @@ def main(words: list[str]) -> NoReturn:
     window = Window(request, lambda facts, trace: result.end(_captured(facts, started, walls), trace))
     with contextlib.ExitStack() as stack:
         window.open(stack)
+        program = Program(script)
         gc.enable()
         sys.argv = [request.script, *request.arguments, *launcher_words(script, request.arguments)]
         try:
-            runpy.run_path(request.script, run_name="__main__")
+            program.run()
         except BaseException as problem:
             window.end()
-            result.end(_failed(problem, script, window))
+            result.end(_failed(problem, script, window, program.swallowed))
         window.end()
-        result.end(_no_step(script, window))
+        result.end(_no_step(script, window, program.swallowed))
 
 
 def _walls(request: CaptureRequest, result: Result, scratch: str) -> Standing:
@@ -104,17 +105,29 @@ def _captured(facts: CapturedFacts, started: float, walls: Standing) -> Outcome:
     )
 
 
-def _no_step(script: Path, window: Any) -> Outcome:
+def _no_step(script: Path, window: Any, swallowed: list[BaseException]) -> Outcome:
     if window.waits_for:
         message = f"ends before each of its optimizers has stepped: they take turns, and {window.waits_for} has not"
     elif window.reached_backward:
         message = "ends after a backward pass without an optimizer step"
     else:
         message = "ends without training a model"
-    return Outcome(stage="no_step", message=f"{message}: name the model with --model, or a factory", file=str(script))
+    caught = _caught(script, swallowed)
+    return Outcome(
+        stage="no_step", message=f"{message}{caught}: name the model with --model, or a factory", file=str(script)
+    )
 
 
-def _failed(problem: BaseException, script: Path, window: Any) -> Outcome:
+def _caught(script: Path, swallowed: list[BaseException]) -> str:
+    """The last exception that the script caught by a handler of everything: most often what ended it."""
+    if not swallowed:
+        return ""
+    file, line = _own_frame(swallowed[-1], script)
+    place = f" at {Path(file).name}:{line}" if file and line else ""
+    return f"; the last exception that it caught itself was {described(swallowed[-1])}{place}"
+
+
+def _failed(problem: BaseException, script: Path, window: Any, swallowed: list[BaseException]) -> Outcome:
     from gpu_plan.planner.capture.answers.pretrained import NeedsConfigError
 
     needed = _cause(problem, NeedsConfigError)
@@ -124,7 +137,10 @@ def _failed(problem: BaseException, script: Path, window: Any) -> Outcome:
     if isinstance(problem, SystemExit):
         code = problem.code
         text = "" if code in (None, 0) else f": {str(code).strip().splitlines()[0][:200]}" if str(code).strip() else ""
-        return Outcome(stage="exited", message=f"exits before its first optimizer step{text}", file=file, line=line)
+        caught = "" if text else _caught(script, swallowed)
+        return Outcome(
+            stage="exited", message=f"exits before its first optimizer step{text}{caught}", file=file, line=line
+        )
     if isinstance(problem, EOFError):
         return Outcome(stage="input", message="asks for input, and nobody answers", file=file, line=line)
     instead = _without_unsloth(problem, script)

@@ -6,14 +6,14 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from gpu_plan.planner.cache_dir import cache_dir
 from gpu_plan.planner.capture.progress import watch
 from gpu_plan.planner.capture.request import MOST_BYTES, CaptureRequest, Outcome, unframed
-from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.errors import InputError, PlanError, UnreachableError
 from gpu_plan.planner.own_python import own_command, own_environment
 from gpu_plan.planner.plan.codec import decode, dump, load_object
 from gpu_plan.planner.visible import visible
@@ -45,7 +45,7 @@ def capture(
         outcome, trace, said = _run(replace(request, configs={**known, **request.configs}), note)
         if outcome.needs is None:
             break
-        known[outcome.needs] = _config_of(outcome.needs)
+        known[outcome.needs] = _sent(request, outcome.needs, known)
     if outcome.stage == "captured" and trace is not None:
         return outcome, trace
     raise CaptureError(_line(request, outcome, said))
@@ -78,6 +78,16 @@ def _kept(whole: str) -> str:
     except OSError:
         return ""
     return f"; the whole traceback: {path}"
+
+
+def _sent(request: CaptureRequest, name: str, known: Mapping[str, str]) -> str:
+    """A config for the child; empty where there is none and what only asks for its size may be stood in for."""
+    try:
+        return _config_of(name)
+    except PlanError:
+        if not request.standin or name in known:
+            raise
+        return ""
 
 
 def _config_of(name: str) -> str:

@@ -44,7 +44,7 @@ class CaptureRequest:
     micro_batch: int | None = None
     """Samples per batch that loaders are made to give; None: the script's own."""
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Model configs by hub id, as JSON text: what the closed network would have given."""
+    """Model configs by hub id, as JSON text: what the closed network would have given; empty where there is none."""
     follow: bool = False
     """Whether the script is watched beyond its first step, for what it never gives back."""
     seconds: float = 180.0

@@ -113,6 +113,7 @@ class Window:
     def __init__(self, request: CaptureRequest, deliver: Deliver) -> None:
         self._request, self._deliver = request, deliver
         self._known = KnownValues()
+        self._known.draws = True
         self._reads = LoopReads(self._known)
         self._regions = Regions(request.regime, on_cpu=request.device.capability_major is None)
         self._placement = Placement(
@@ -142,7 +143,9 @@ class Window:
         self._kernels = contextlib.ExitStack()
         self._lengths, self._generated = Lengths(), Generated()
         self._evaluators = Evaluators()
-        self._standins = Told(asked=request.standin)
+        self._standins = Told(
+            asked=request.standin, absent=frozenset(name for name, text in request.configs.items() if not text)
+        )
         self._engines = Engines(request.world_size, request.regime is not None, self._clipped)
         self._started = time.monotonic()
 
@@ -285,7 +288,10 @@ class Window:
             raise InputError("an optimizer steps before any model has run forward in training mode")
         models = [model, *self._recorder.others]
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        if not any(id(parameter) in owned for one in models for parameter in one.parameters()):
+        if not _any_in(owned, models):
+            made = {id(p) for one in self._observed.made for group in one.param_groups for p in group["params"]}
+            if not _any_in(made, models):
+                self._recorder.start_over()
             return
         if waiting(self._observed):
             return  # several optimizers after one backward pass: the last one ends the step
@@ -414,6 +420,10 @@ class Window:
 
 _OWN_LOOPS = ("plain", "lightning")
 """Loops whose wrapping no launch changes."""
+
+
+def _any_in(owned: set[int], models: list[nn.Module]) -> bool:
+    return any(id(parameter) in owned for one in models for parameter in one.parameters())
 
 
 def _own_regime() -> Regime | None:

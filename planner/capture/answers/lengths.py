@@ -20,6 +20,8 @@ from torch.utils.data import BatchSampler, IterableDataset, dataloader
 from gpu_plan.planner.capture.request import SampledLengths
 
 _SAMPLES = 256
+_BATCHES = 64
+"""Of a sampler of the user's own that are looked at."""
 _SECONDS = 4.0
 """Of this process's time that sampling one loader may take."""
 _TOKENS = ("input_ids", "prompt_input_ids", "chosen_input_ids", "tokens")
@@ -46,6 +48,13 @@ def longest_first(lengths: Lengths) -> Iterator[None]:
         init(self, loader)
         self._plan_lengths = None
         self._plan_batch = size = _batch_size(loader)
+        if _of_the_users(loader.batch_sampler):
+            drawn = _drawn(loader)
+            if drawn is not None:
+                first, self._plan_lengths = drawn
+                self._plan_batch = len(first)
+                self._sampler_iter = itertools.chain([first], self._sampler_iter)
+            return
         if size is None:
             return
         fetcher = self._dataset_fetcher
@@ -72,6 +81,42 @@ def longest_first(lengths: Lengths) -> Iterator[None]:
 def _batch_size(loader: Any) -> int | None:
     size = getattr(loader.batch_sampler, "batch_size", None) if loader._auto_collation else None
     return size if isinstance(size, int) else None
+
+
+def _of_the_users(sampler: Any) -> bool:
+    """Whether batches are put together by code of the user's own: buckets of like lengths, as many tokens as fit."""
+    kind = type(sampler)
+    own = not isinstance(sampler, BatchSampler) or kind.__iter__ is not BatchSampler.__iter__
+    return sampler is not None and own and not kind.__module__.startswith(("torch.", "accelerate.", "transformers."))
+
+
+def _drawn(loader: Any) -> tuple[list[int], SampledLengths] | None:
+    """Of the batches that such a sampler gives the one that pads to most tokens, and what was seen of all of them.
+
+    None where the samples are all alike or hold no tokens, and for indices that are no list.
+    """
+    before = torch.get_rng_state(), random.getstate()
+    try:
+        batches = [list(batch) for batch in itertools.islice(iter(loader.batch_sampler), _BATCHES)]
+        indices = list(dict.fromkeys(index for batch in batches for index in batch))[:_SAMPLES]
+        found = _measured(((index, loader.dataset[index]) for index in indices), loader)
+    except Exception:  # whatever the user's code does not stand: a second pass, a sample alone
+        return None
+    finally:
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+    whole = [batch for batch in batches if found and batch and all(index in found for index in batch)]
+    if not found or not whole:
+        return None
+    widths = [max(found[index] for index in batch) for batch in whole]
+    most = max(range(len(whole)), key=lambda place: len(whole[place]) * widths[place])
+    told = SampledLengths(
+        samples=len(found),
+        longest=widths[most],
+        median=int(statistics.median(found.values())),
+        typical_batch=int(statistics.median(widths)),
+    )
+    return whole[most], told
 
 
 def _sampled(loader: Any) -> dict[int, int] | None:

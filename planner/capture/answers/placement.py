@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gpu_plan.planner.capture.answers.devices.defaults import gpu_dtype, host_dtype, type_name
+from gpu_plan.planner.capture.answers.devices.whereabouts import ANSWERS, users_own
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS, KnownValues
 
@@ -68,6 +69,9 @@ class Placement(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        answered = ANSWERS.get(func)
+        if answered is not None:
+            return self._asked(func, answered, args)
         kwargs = dict(kwargs or {})
         if func in _MOVES:
             return self._move(func, args, kwargs)
@@ -96,6 +100,12 @@ class Placement(TorchFunctionMode):
             with _disable_current_modes():
                 self._known.put(made, torch.full(made.shape, answer, dtype=torch.bool))
         return made
+
+    def _asked(self, func: Any, answered: Callable[[bool], Any], args: tuple[Any, ...]) -> Any:
+        """Where a tensor is: the user's own code knows of no meta."""
+        if not self._on_cpu and args[0].is_meta and users_own():
+            return answered(self.placed)
+        return func(*args)
 
     def make_default(self, planned: bool) -> None:
         """New tensors lie on the planned device from now on, or no longer."""

@@ -50,7 +50,7 @@ def weightless_models(configs: Mapping[str, str]) -> Iterator[None]:
         except OSError:
             if Path(str(name)).exists():
                 raise
-            if str(name) not in configs:
+            if not configs.get(str(name)):
                 raise NeedsConfigError(str(name)) from None
             return json.loads(configs[str(name)]), {key: value for key, value in kwargs.items() if key not in _OF_HUB}
 

@@ -19,6 +19,8 @@ _POSITIONS = (*_BERTS, "distilbert", "roberta", "mpnet", "xlm-roberta", "gpt2")
 _UNLIMITED = int(1e30)
 _FEWEST = 40
 """Tokens that a vocabulary has beyond its special ones."""
+_UNTOLD = 32_000
+"""Tokens of one whose repository is not here and has no model: as many as Llama's."""
 _FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model")
 CHAT = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + ' ' }}{% if message['role'] == 'assistant' %}"
@@ -40,6 +42,8 @@ def _take(owner: Any, told: Told) -> None:
     original = owner.from_pretrained.__func__
 
     def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(name) in told.absent:
+            return _made(str(name), kwargs, told, None)
         try:
             found = original(cls, name, *args, **kwargs)
         except (OSError, ValueError, TypeError, AttributeError) as problem:
@@ -59,16 +63,19 @@ def _is_here(name: Any) -> bool:
 
 
 def _made(name: str, options: Mapping[str, Any], told: Told, problem: Exception | None) -> Any:
-    from transformers import AutoConfig
+    from transformers import AutoConfig, LlamaConfig
 
     told.need(f"the tokenizer of {name}")
-    config = AutoConfig.from_pretrained(name)
+    config = LlamaConfig(vocab_size=_UNTOLD) if name in told.absent else AutoConfig.from_pretrained(name)
     if problem is not None and any(hasattr(config, part) for part in ("vision_config", "audio_config")):
         raise problem
     config = config.get_text_config()
     tokenizer = make(config, options)
     tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = name
-    told.tell(f"tokenizer of {name} is a stand-in of the model's {len(tokenizer):,} tokens: one word is one token")
+    size = f"the model's {len(tokenizer):,} tokens"
+    if name in told.absent:
+        size = f"{len(tokenizer):,} tokens, for no config says its size: a model that is sized by it has another size"
+    told.tell(f"tokenizer of {name} is a stand-in of {size}: one word is one token")
     return tokenizer
 
 

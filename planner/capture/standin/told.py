@@ -15,6 +15,8 @@ class Told:
 
     asked: bool = True
     """Whether stand-ins are wanted; without them, what is missing ends the capture with the offer of one."""
+    absent: frozenset[str] = frozenset()
+    """Names of the hub of which no config is to be had."""
     lines: list[str] = field(default_factory=list)
     """One sentence each, for people."""
 

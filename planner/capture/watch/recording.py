@@ -245,6 +245,11 @@ class StepRecorder:
         self._tentative = False
         self.backward_passes = self.forward_passes = 0
 
+    def start_over(self) -> None:
+        """What was recorded no optimizer trains: gradients were looked at, or compared, before the loop."""
+        if self.backward_passes and not self.open:
+            self._start_anew()
+
     def _micro_step_is_over(self) -> bool:
         """Whether a further batch has come, all that is trained has gradients, and no optimizer has stepped: models
         with an optimizer each accumulate."""

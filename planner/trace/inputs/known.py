@@ -33,6 +33,7 @@ _DATA_DEPENDENT = frozenset(
         aten._unique2, aten._unique, aten.bincount,
     }
 )  # fmt: skip
+_DRAWN = frozenset({aten.randint, aten.randperm})
 _RANDOM = frozenset({"rand", "randn", "randint", "randperm", "bernoulli", "uniform", "normal", "multinomial"})
 
 
@@ -42,6 +43,8 @@ class KnownValues:
     def __init__(self) -> None:
         self._twins: dict[int, tuple[StorageWeakRef, torch.UntypedStorage]] = {}
         self._unswept = 0
+        self.draws = False
+        """Whether whole numbers that are drawn on meta are drawn here too: a script cuts its batches by them."""
         self.unknown_masks = 0
         """How often a tensor was indexed by a mask whose values nobody knows."""
 
@@ -123,6 +126,7 @@ class KnownValues:
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """After `func(*args, **kwargs)` gave `out` on meta: learn its values, or forget what it overwrote."""
         written, decides, makes_anything = _traits(func)
+        decides = decides or (self.draws and func.overloadpacket in _DRAWN)
         if not written and not self._worth_following(out):
             return
         known = decides and self._all_known(args) and (not kwargs or self._all_known(tuple(kwargs.values())))

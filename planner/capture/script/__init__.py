@@ -1,0 +1,4 @@
+"""The user's script as a program: run as Python would run it, or as a module of its package; what it keeps to itself.
+
+Others import `program`. Standard library only: it stands between the child and the user's code.
+"""
