@@ -100,6 +100,8 @@ def judged(folder: Path, repository: str, place: str, job: str) -> tuple[str, st
         models = ", ".join(found["job"]["models"])
         return ("wrong", "; ".join(wrong)) if wrong else ("right", f"a job document: {models}")
     table = _line(path.read_text()) if path.suffix == ".sh" else yaml.safe_load(path.read_text())
+    if isinstance(table.get("training"), dict):  # Oumi's words for the trainer stand in a table
+        table = {**table["training"], **(table["training"].get("grpo") or {})}
     flaws = list(_flaws(found["options"], table, job))
     return ("wrong", "; ".join(flaws)) if flaws else ("right", f"--recipe {found['options']['recipe']}")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpu_plan.planner.errors import InputError, NotBuiltError
+from gpu_plan.planner.from_config.formats.trainers import oumi
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.signs import Content
 from gpu_plan.planner.from_config.table import Table
@@ -76,6 +77,8 @@ def job_of(content: Content, kind: str, path: str) -> NamedJob | None:
     """
     if kind == "llamafactory-v1" and (named := _called(content, path)) is not None:
         raise NotBuiltError(f"{path}: {named.source}, a job of several models: its own loop does it: planning for it")
+    if kind == "oumi":
+        return _of_oumi(content, path)
     found = _by_word(content, kind, path) or (_of_trl(content, path) if kind == "trainer" else None)
     if found is not None:
         return found
@@ -107,6 +110,17 @@ def _by_word(content: Content, kind: str, path: str) -> NamedJob | None:
     own = "its GRPO trainer is its own" if word == "grpo" else "no recipe is known for it"
     because = _WITHOUT.get(word, own)
     raise NotBuiltError(f"{path}: {key}: {word}, a job of several models: {because}: planning for it")
+
+
+def _of_oumi(content: Content, path: str) -> NamedJob | None:
+    """Its trainer's name."""
+    word = oumi.trainer_of(content)
+    if word in oumi.OTHERS:
+        raise NotBuiltError(
+            f"{path}: training.trainer_type: {word}, a job of several models: {oumi.OTHERS[word]}: planning for it"
+        )
+    recipe = oumi.JOBS.get(word)
+    return None if recipe is None else NamedJob(recipe=recipe, source=f"training.trainer_type: {word}")
 
 
 def _supervised(content: Content, key: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.from_config.formats import accelerate, deepspeed
 from gpu_plan.planner.from_config.formats.loops import litgpt, llamafactory_v1, open_instruct, torchtitan, torchtune
-from gpu_plan.planner.from_config.formats.trainers import axolotl, llamafactory, ms_swift, trainer, unsloth
+from gpu_plan.planner.from_config.formats.trainers import axolotl, llamafactory, ms_swift, oumi, trainer, unsloth
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.signs import Content, Signs, keys
 from gpu_plan.planner.from_config.unread import TOOLS, first_of
@@ -46,6 +46,7 @@ KINDS: Mapping[str, Kind] = {
             sure=True,
         ),
         Kind(name="ms-swift", title="ms-swift configuration", signs=ms_swift.SIGNS, read=ms_swift.read, sure=True),
+        Kind(name="oumi", title="Oumi configuration", signs=oumi.signs, read=oumi.read, sure=True),
         Kind(name="unsloth", title="unsloth configuration", signs=unsloth.SIGNS, read=unsloth.read, sure=True),
         Kind(
             name="open-instruct",

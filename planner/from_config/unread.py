@@ -7,6 +7,7 @@ confidence: such files are refused by name.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gpu_plan.planner.from_config.documents.shell import started
 from gpu_plan.planner.from_config.signs import Content, Signs, first, given, keys, table_of, together
 
 
@@ -28,6 +29,13 @@ def _of_verl(content: Content) -> tuple[str, ...]:
     return found or (("_target_",) if named else ())
 
 
+def _of_nemo_rl(content: Content) -> tuple[str, ...]:
+    """A policy, or what one inherits, beside the table of an algorithm."""
+    algorithm = tuple(name for name in ("grpo", "dpo", "sft", "rm", "distillation") if table_of(content, name))
+    named = "model_name" in table_of(content, "policy")
+    return (*algorithm, "policy") if algorithm and (named or "cluster" in content or "defaults" in content) else ()
+
+
 def _of_trlx(content: Content) -> tuple[str, ...]:
     """trlx/data/configs.py: TRLConfig."""
     return ("method", "train") if "name" in table_of(content, "method") and "train" in content else ()
@@ -35,6 +43,8 @@ def _of_trlx(content: Content) -> tuple[str, ...]:
 
 TOOLS: tuple[Unread, ...] = (
     Unread(title="a verl configuration", signs=_of_verl, several=True),
+    # nemo_rl/algorithms/{grpo,dpo,sft,rm,distillation}.py: MasterConfig
+    Unread(title="a NeMo-RL configuration", signs=_of_nemo_rl, several=True),
     Unread(title="a prime-rl configuration", signs=together("orchestrator", "trainer"), several=True),
     Unread(title="a trlX configuration", signs=_of_trlx, several=True),
     Unread(
@@ -77,11 +87,6 @@ TOOLS: tuple[Unread, ...] = (
         # the model's own weights, and no plan has it.
         title="a training of prefixes, prompts or deltas",
         signs=given("delta_type", "pre_seq_len", "prefix_projection", "num_virtual_tokens", "prompt_tuning_init"),
-    ),
-    Unread(
-        # oumi/core/configs/training_config.py: its tables hold words of the Trainer's
-        title="an Oumi configuration",
-        signs=lambda content: ("training",) if "trainer_type" in table_of(content, "training") else (),
     ),
     Unread(title="a mergekit configuration", signs=given("merge_method")),
 )  # fmt: skip
@@ -136,9 +141,10 @@ def command_line(text: str, where: str) -> str:
     """What is said of a shell script, in one line: whose trainers it starts, and what to do."""
     tool = next((name for module, name in _LINES.items() if module in text), None)
     if tool is None:
+        script = started(text)
         return (
             f"{where} is a shell script: name the configuration file that it gives, or plan the training script that it"
-            " starts (plan SCRIPT.py --gpus SPEC -- ARGS)"
+            f" starts (plan {script or 'SCRIPT.py'} --gpus SPEC -- ARGS)"
         )
     return (
         f"{where} is a command line of {tool}, whose trainers are its own, and no recipe runs them: write its models"

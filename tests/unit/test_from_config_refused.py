@@ -93,7 +93,6 @@ REFUSED = {
         "is not a configuration of a known kind",
     ),
     "prefixes": (HEAD + "delta_type: prefix\n", "is a training of prefixes, prompts or deltas (by delta_type)"),
-    "oumi": ("training: {trainer_type: TRL_SFT}\nfsdp: {enable_fsdp: true}\n", "is an Oumi configuration"),
     "degrees of an old torchtitan": (
         "model: {name: llama3}\ntraining: {tensor_parallel_degree: 2}\nactivation_checkpoint: {mode: none}\n",
         "training.tensor_parallel_degree above 1",
@@ -182,7 +181,7 @@ def test_what_makes_no_sense_is_one_line(name: str, tmp_path: Path, capsys: pyte
             "names no model: --model.model_name_or_path is missing",
         ),
         ("python3 -m verl.trainer.main_ppo data.train_batch_size=8\n", "names no model"),
-        ("accelerate launch train.py --config a.yaml\n", "is a shell script: name the configuration file"),
+        ("accelerate launch train.py --config a.yaml\n", "that it starts (plan train.py --gpus SPEC -- ARGS)"),
     ],
 )
 def test_command_lines_are_told_by_whose_they_are(

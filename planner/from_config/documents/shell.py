@@ -15,6 +15,8 @@ _COUNT = re.compile(r"\$\{#(\w+)\[@\]\}")
 _ALL = re.compile(r"\"?\$\{(\w+)\[@\]\}\"?")
 _USED = re.compile(r"\$\{(\w+)(?::-([^${}]*))?\}|\$(\w+)")
 _END = re.compile(r"\s(?:&>>?|2>&1|[|;&<>])|\s\$@|\s\"\$@\"")
+_LAUNCHER = re.compile(r"(?:^|[\s;&])(?:torchrun|python3?|deepspeed|accelerate\s+launch)\s")
+_FILE = re.compile(r"[\w./-]{1,200}\.py")
 _LONGEST = 20_000
 _SUM, _EXPR = re.compile(r"\$\(\(([^$]*?)\)\)(?!\))"), re.compile(r"\$\(expr\s+([^$()]*)\)")
 _LARGEST = 10**15
@@ -41,6 +43,16 @@ def command_words(text: str, module: str) -> tuple[str, ...] | None:
         elif setting is not None:
             values[setting[1]] = _value(setting[2], values)
     return found
+
+
+def started(text: str) -> str | None:
+    """The first Python file that a launcher is given; None where none is named plainly."""
+    for line in _logical(text):
+        if not line.lstrip().startswith("#") and _LAUNCHER.search(line):
+            found = next((word for word in _split(line[:_LONGEST]) if _FILE.fullmatch(word)), None)
+            if found is not None:
+                return found
+    return None
 
 
 def options_of(words: Sequence[str], switches: Container[str] = ()) -> dict[str, object]:
