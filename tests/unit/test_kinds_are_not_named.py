@@ -21,6 +21,7 @@ ALLOWED = {
     "planner/from_config/formats/trainers/axolotl.py": {"bf16", "fp16"},  # its keys
     "planner/from_config/formats/trainers/llamafactory.py": {"bf16", "fp16"},  # its keys
     "planner/from_config/formats/trainers/ms_swift.py": {"bf16", "fp16"},  # accelerate's words
+    "planner/from_config/formats/trainers/oumi.py": frozenset({"fp16", "bf16"}),
     "planner/from_config/formats/trainers/trainer.py": {
         "bf16",
         "fp16",
