@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpu_plan.planner.plan.document import MemoryFigures
+from gpu_plan.planner.plan.document import AtPeak, MemoryFigures
 from gpu_plan.reports.plan.words import memory_rows
 
 
@@ -46,6 +46,16 @@ def total_bar(memory: MemoryFigures, width: int) -> TotalBar:
     high = max(low, round(memory.device_used_high_bytes * width / scale))
     capacity = round(memory.capacity_bytes * width / scale)
     return TotalBar(certain=low, possible=high - low, free=max(0, capacity - high), capacity_cells=capacity)
+
+
+def runs_of(at_peak: AtPeak, memory: MemoryFigures, width: int) -> tuple[list[tuple[str, int]], int]:
+    """Category and cells of each part of what a rank has allocated, in the scale of the device's own bars, and the
+    cells that stay free below the capacity."""
+    scale, start, runs = _scale(memory), 0, []
+    for key, size in at_peak.items().items():
+        runs.append((key, round((start + size) * width / scale) - round(start * width / scale)))
+        start += size
+    return runs, max(0, round(memory.capacity_bytes * width / scale) - round(start * width / scale))
 
 
 def _scale(memory: MemoryFigures) -> int:

@@ -13,14 +13,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gpu_plan.planner.plan.document import Candidate, MemoryFigures, PlanDocument
+from gpu_plan.planner.plan.document import AtPeak, Candidate, MemoryFigures, PlanDocument
 from gpu_plan.reports.clean import ascii_line, one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.added.degree_words import degree_lines
 from gpu_plan.reports.plan.added.left_out_words import left_out_lines
-from gpu_plan.reports.plan.added.rank_words import RANK_HEADS, alike_words, rank_rows
-from gpu_plan.reports.plan.bars import category_bars, total_bar
+from gpu_plan.reports.plan.added.rank_words import RANK_HEADS, alike_words, place_words, rank_rows
+from gpu_plan.reports.plan.bars import category_bars, runs_of, total_bar
 from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.explain import explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
@@ -39,6 +39,8 @@ _BAR_STYLES = {
 }
 _LABEL = 8
 _ASSUMPTIONS_SHOWN = 5
+_PICTURES = 8
+"""Ranks, or kinds of them, that are drawn."""
 
 
 def render_terminal(
@@ -235,8 +237,10 @@ def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explai
         yield _bars(memory, page)
     if candidate.stages:
         yield from _ranks(STAGE_HEADS, stage_rows(candidate), 2, page)
+        yield from _pictures([(f"stage {one.rank}", one.at_peak) for one in candidate.stages], candidate, page)
     if rows := rank_rows(candidate):
         yield from _ranks(RANK_HEADS, rows, 1, page)
+        yield from _pictures([(place_words(one), one.at_peak) for one in candidate.ranks], candidate, page)
     elif explain and (alike := alike_words(candidate)):
         yield from (Text(""), Text("  " + alike, style="dim"))
 
@@ -253,6 +257,25 @@ def _ranks(heads: Sequence[str], rows: Sequence[tuple[str, ...]], words: int, pa
         table.add_row("  " + first, *others)
     yield Text("")
     yield table
+
+
+def _pictures(rows: Sequence[tuple[str, AtPeak]], candidate: Candidate, page: _Page) -> Iterable[RenderableType]:
+    """What each rank, or kind of rank, has allocated at its own peak, a bar each as the device's own are drawn; nothing
+    where no difference is as wide as a cell."""
+    memory = candidate.memory
+    drawn = [] if memory is None else [(name, at, *runs_of(at, memory, page.width - 31)) for name, at in rows]
+    if len({free for *_, free in drawn}) < 2:
+        return
+    text = Text()
+    for name, at_peak, runs, free in drawn[:_PICTURES]:
+        text.append(f"  {page.safe(name)[:16]:<16}{words.gib(at_peak.total):>7}   ")
+        for key, cells in runs:
+            text.append("█" * cells, style=_BAR_STYLES.get(key, "white"))
+        text.append("░" * free + "\n", style="dim")
+    if len(drawn) > _PICTURES:
+        text.append(f"  {len(drawn) - _PICTURES} more in --plot\n", style="dim")
+    text.right_crop(1)
+    yield from (Text(""), text)
 
 
 def _bars(memory: MemoryFigures, page: _Page) -> Text:

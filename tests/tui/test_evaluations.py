@@ -1,5 +1,6 @@
 """Generations and training scripts, evaluated as the explorer does: what the main job says, from traces handed over."""
 
+import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,18 @@ def test_pictures_of_generations_are_what_the_command_line_says(state):
     assert {"load", "prefill", "decode"} == set(drawn.phases)
     tensors = reader.of(request).tensors(request)
     assert sum(line.bytes for line in tensors) == candidate.memory.peak_allocated_bytes
+
+
+def test_every_kind_of_rank_is_drawn_from_traces_handed_over(tmp_path):
+    """A vocabulary that the ranks of a group do not divide: each gets another part, and a trace of its own."""
+    config = json.loads((EXAMPLES / "tiny-llama" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] - 1}))
+    state = State(model=str(tmp_path), gpus="4xH100", given=(("tp", "2"),), no_cache=True)
+    exact = handed_over(Evaluations(kept_alone=False), Evaluations(kept_alone=True), state.focus_request)
+    assert len(exact.ranks) > 1
+    assert all(rank.name.startswith(("rank ", "each of ranks ")) for rank in exact.ranks)
+    assert exact.ranks[0].peak_allocated_bytes == only(exact.document).memory.peak_allocated_bytes
+    assert all(sum(size for _, size in rank.at_peak) == rank.peak_allocated_bytes for rank in exact.ranks)
 
 
 def test_ways_that_cannot_be_are_refused_in_words():

@@ -23,11 +23,14 @@ from gpu_plan.planner.search.document import candidate_of, model_facts, tensor_l
 from gpu_plan.planner.search.reasons import failure, fragmented
 from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.ranks.told import ranks_of
 from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.search.training.unlike.kinds import kinds_of, parts
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.workload.training import Workload
+from gpu_plan.reports.plan.added.rank_words import place_words
 from gpu_plan.tui.engine.columns import columns
 from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, Watched
 from gpu_plan.tui.engine.kept.streams import KeptEvaluator, StreamCache
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
     from gpu_plan.tui.engine.messages import CaptureParcel
 
 T = TypeVar("T", bound=TraceProvider)
+
+_KINDS = 5
+"""Kinds of rank that are drawn."""
 
 Breakable = Callable[[], AbstractContextManager[None]]
 """Around long work that keeps nothing half done: a newer question may end it."""
@@ -67,7 +73,8 @@ class Replays(Generic[T]):
         self._streams, self._speed = StreamCache(), RooflineModel()
 
     def pictures(self, request: Request) -> Iterator[Picture]:
-        """The picture from sums alone, then the exact one. Raises PlanError as the main job, or UntracedError."""
+        """The picture from sums alone, then the exact one, then that with every kind of rank where they are not alike.
+        Raises PlanError as the main job, or UntracedError."""
         setup = self._setup(request)
         # Reading a trace is not broken off: whoever keeps it would lose it.
         setup.evaluator.provider.trace(setup.evaluator.variant(setup.family), setup.batch.micro_batch)
@@ -85,6 +92,10 @@ class Replays(Generic[T]):
                 ranks=_ranks(simulated),
             )
         yield exact
+        with self._breakable():
+            kinds = _kinds(setup.evaluator, simulated)
+        if kinds:
+            yield replace(exact, ranks=kinds)
 
     def tensors(self, request: Request) -> tuple[TensorLine, ...]:
         """All tensors at the peak of the exact picture. Raises as `pictures`."""
@@ -93,13 +104,15 @@ class Replays(Generic[T]):
         return tensor_lines(exact, blocks=blocks)
 
     def parcel(self, request: Request, note: Note, check: Callable[[], None]) -> "TracePayload | CaptureParcel":
-        """The trace that a request's picture replays. Raises as `pictures`, and whatever `check` does."""
+        """The traces that a request's picture replays. Raises as `pictures`, and whatever `check` does."""
         setup = self._setup(request, note, check)
-        variant = setup.evaluator.variant(setup.family)
-        trace = setup.evaluator.provider.trace(variant, setup.batch.micro_batch)
+        evaluator, batch = setup.evaluator, setup.batch
+        needed = parts(evaluator, setup.family, batch)
+        made = [(variant.key(), evaluator.provider.trace(variant, batch.micro_batch)) for variant in needed]
         if self._captures is not None and setup.source.kind == "script":
             return self._captures.parcel(request)
-        return TracePayload(request=request, spec=setup.spec, variant=variant.key(), trace=dump(trace))
+        traces = tuple((key, dump(trace)) for key, trace in made)
+        return TracePayload(request=request, spec=setup.spec, traces=traces)
 
     def take(self, parcel: TracePayload) -> None:
         """Keeps a trace that another process made."""
@@ -168,6 +181,22 @@ def _document(setup: Setup, judgement: StepJudgement, reason: str | None) -> Pla
         workload=workload_document(setup.workload),
         plans=(candidate,) if reason is None else (),
         rejected=() if reason is None else (candidate,),
+    )
+
+
+def _kinds(evaluator: Evaluator, judged: StepJudgement) -> tuple[RankClass, ...]:
+    """Of ranks that are not alike, the kind that decides first; none where all are alike, or not every one is told."""
+    told = judged.family.strategy.traits.every_rank and evaluator.cluster.world_size > 1
+    if not told or judged.states_only or len(list(kinds_of(evaluator, judged.family, judged.batch))) < 2:
+        return ()
+    found = sorted(ranks_of(evaluator, judged), key=lambda one: one.peak_allocated_bytes, reverse=True)
+    return tuple(
+        RankClass(
+            name=f"{'rank' if one.count * one.replicas == 1 else 'each of ranks'} {place_words(one)}",
+            at_peak=tuple(one.at_peak.items().items()),
+            peak_allocated_bytes=one.peak_allocated_bytes,
+        )
+        for one in found[:_KINDS]
     )
 
 

@@ -80,15 +80,14 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracePayload:
-    """A trace on its way from the process that traces to the one that replays."""
+    """Traces on their way from the process that traces to the one that replays: one, or one of each rank that computes
+    another part."""
 
     request: Request
-    """Whose model, device, attention and adapters it is of."""
+    """Whose model, device, attention and adapters they are of."""
     spec: "ModelSpec"
-    variant: str
-    """Key of what was traced."""
-    trace: bytes
-    """As `gpu_plan.planner.trace.storage.dump` writes it."""
+    traces: tuple[tuple[str, bytes], ...]
+    """Key of each variant and its trace, as `gpu_plan.planner.trace.storage.dump` writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,9 +34,10 @@ class KeptTraces(TraceProvider):
     def take(self, parcel: TracePayload) -> None:
         """Keeps what another process traced."""
         self._spec = parcel.spec
-        trace = load(parcel.trace)
-        # One that is kept already stays: what was made of it is kept beside it.
-        self._traces.setdefault((parcel.variant, trace.samples), trace)
+        for variant, kept in parcel.traces:
+            trace = load(kept)
+            # One that is kept already stays: what was made of it is kept beside it.
+            self._traces.setdefault((variant, trace.samples), trace)
 
     def _open_session(self) -> "object":  # type: ignore[override]
         raise UntracedError

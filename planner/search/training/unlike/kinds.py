@@ -54,6 +54,15 @@ def kinds_of(judge: Judge, family: Family, batch: Batch) -> Iterator[Kind]:
             yield Kind(places=places, context=replace(context, place=places[0]))
 
 
+def parts(judge: Judge, family: Family, batch: Batch) -> list[StepVariant]:
+    """The traces that `kinds_of` replays, that of rank 0 first."""
+    variant = judge.variant(family)
+    if family.tensor_parallel == 1:
+        return [variant]
+    first = judge.provider.trace(variant, batch.micro_batch)
+    return [replace(variant, rank=rank) for rank in _groups(family, judge.provider.spec(), first)]
+
+
 def _groups(family: Family, spec: ModelSpec, trace: StepTrace) -> dict[int, tuple[int, ...]]:
     if family.tensor_parallel == 1:
         return {0: (0,)}
