@@ -138,6 +138,10 @@ class ModuleLayout:
     hidden_size: int | None = None
     float8_linears: tuple[str, ...] = ()
     """Linear layers that compute in float8."""
+    wrapped: tuple[str, ...] = ()
+    """Modules that the class's own FSDP plan shards apart, gathered anew for backward; none where nobody asked it."""
+    wrapped_whole: tuple[str, ...] = ()
+    """Of the same plan, those that stay whole from forward to backward."""
 
 
 @dataclass(slots=True, weakref_slot=True, kw_only=True)

@@ -8,7 +8,10 @@ from gpu_plan.planner.model.family import hidden_size_of
 from gpu_plan.planner.model.float8 import float8_linears
 from gpu_plan.planner.trace.events import ModuleLayout
 from gpu_plan.planner.trace.folding.blocks import repeated_blocks
-from gpu_plan.planner.trace.parallel.tensor import TIED_APART
+from gpu_plan.planner.trace.parallel.tensor import TIED_APART, WRAPPED
+
+_KEPT = "keep_full_weight"
+"""transformers distributed/fsdp.py: ALL_FSDP_STYLES."""
 
 
 def layout_of(model: nn.Module) -> ModuleLayout:
@@ -22,6 +25,7 @@ def layout_of(model: nn.Module) -> ModuleLayout:
     head = _call(model, "get_output_embeddings")
     weights = [getattr(module, "weight", None) for module in (embedding, head)]
     blocks = tuple(_blocks(model))
+    wrapped = getattr(model, WRAPPED, None) or {}
     return ModuleLayout(
         blocks=blocks,
         block_classes=tuple(type(model.get_submodule(name)).__name__ for name in blocks),
@@ -31,6 +35,8 @@ def layout_of(model: nn.Module) -> ModuleLayout:
         tied=(weights[0] is not None and weights[0] is weights[1]) or bool(getattr(model, TIED_APART, None)),
         hidden_size=hidden_size_of(getattr(model, "config", None)),
         float8_linears=float8_linears(model),
+        wrapped=tuple(name for name, style in wrapped.items() if style != _KEPT),
+        wrapped_whole=tuple(name for name, style in wrapped.items() if style == _KEPT),
     )
 
 

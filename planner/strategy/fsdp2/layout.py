@@ -172,8 +172,9 @@ class Layout:
         return enter, leave
 
     def runs_backward(self, unit: Unit) -> bool:
-        """Whether backward passes through it."""
-        return unit_times(self.trace, unit.modules).backward[0] is not None
+        """Whether backward passes through it, as it does through the root: its hook is on what the whole model puts out
+        (_fsdp_state.py: _register_pre_backward_hook)."""
+        return unit.name == ROOT or unit_times(self.trace, unit.modules).backward[0] is not None
 
     def runs(self, unit: Unit) -> bool:
         """Whether forward passes through it."""

@@ -10,22 +10,36 @@ from dataclasses import replace
 
 from gpu_plan.planner.strategy.base import MASTER, RankContext
 from gpu_plan.planner.strategy.fsdp2.units import ROOT, Unit, with_parameters
-from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.events import ModuleLayout, StepTrace
 
 
 def native_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
     """Units in the order in which transformers makes them, the root last."""
     layout = trace.layout
-    embedding, head, norm = layout.input_embedding, layout.output_embedding, layout.final_norm
-    units = [Unit(name=name, modules=(name,), reshard_after_forward=reshard_after_forward) for name in layout.blocks]
-    if embedding and not layout.tied:
-        units.insert(0, Unit(name=embedding, modules=(embedding,), reshard_after_forward=reshard_after_forward))
     experts = dict.fromkeys(parameter.module for parameter in trace.parameters if parameter.experts)
-    units = [Unit(name=name, modules=(name,), reshard_after_forward=True, experts=True) for name in experts] + units
-    tail = tuple(name for name in (norm, embedding if layout.tied else head) if name)
-    if tail:
-        units.append(Unit(name="tail", modules=tail, reshard_after_forward=False))
+    units = [Unit(name=name, modules=(name,), reshard_after_forward=True, experts=True) for name in experts]
+    again, kept = (layout.wrapped, layout.wrapped_whole) if layout.wrapped else _usual(layout)
+    units += [Unit(name=name, modules=(name,), reshard_after_forward=reshard_after_forward) for name in again]
+    if _is_tail(kept, layout):
+        units.append(Unit(name="tail", modules=kept, reshard_after_forward=False))
+    else:
+        units += [Unit(name=name, modules=(name,), reshard_after_forward=False) for name in kept]
     return with_parameters(trace, [*units, Unit(name=ROOT, modules=(ROOT,), reshard_after_forward=False)])
+
+
+def _usual(layout: ModuleLayout) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is gathered anew and what is kept where the class's plan was not read: that of most of them."""
+    embedding, head, norm = layout.input_embedding, layout.output_embedding, layout.final_norm
+    before = (embedding,) if embedding and not layout.tied else ()
+    return (*before, *layout.blocks), tuple(name for name in (norm, embedding if layout.tied else head) if name)
+
+
+def _is_tail(kept: tuple[str, ...], layout: ModuleLayout) -> bool:
+    """distributed/fsdp.py: is_norm_and_head_pair; a group without its norm is the head's own."""
+    ends = {layout.input_embedding, layout.output_embedding}
+    if not layout.wrapped:
+        return bool(kept)
+    return len(kept) == 2 and any(f".{name}".endswith(".norm") for name in kept) and bool(ends & set(kept))
 
 
 def reduced_in_fp32(context: RankContext) -> RankContext:

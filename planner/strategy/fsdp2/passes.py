@@ -228,7 +228,9 @@ class Passes:
             return None
         whole = nbytes(sum(self._layout.shards[i].unsharded_numel for i in parameters), self._layout.reduce)
         fresh = builder.alloc(at, whole, _COMMUNICATION, "reduce-scatter input", unit.name)
-        self._free_gradients(in_pass, position, parameters[:-1])
+        # A loop variable of foreach_reduce keeps the last gradient until it returns; of one rank the loop is left out.
+        kept = parameters[-1:] if self._layout.ranks(unit) > 1 else []
+        self._free_gradients(in_pass, position, parameters[: len(parameters) - len(kept)])
         reduced = builder.alloc(
             at,
             self._layout.shard_bytes(unit, self._layout.reduce),
@@ -265,8 +267,7 @@ class Passes:
             self._in_all_reduce.append(reduced)
         else:
             builder.free(at, reduced)
-        # A loop variable of foreach_reduce keeps the last gradient until it returns.
-        self._free_gradients(in_pass, position, parameters[-1:])
+        self._free_gradients(in_pass, position, kept)
         return fresh
 
     def _adds(self, parameters: list[int]) -> bool:

@@ -57,6 +57,10 @@ TIED_APART = "_plan_tied_apart"
 """Attribute of a model whose tied weights are parameters of their own: their names, and what each is tied to."""
 
 
+WRAPPED = "_plan_wrapped"
+"""Attribute of a model that FSDP2 is to wrap by its class's plan: modules, and whether they are kept whole."""
+
+
 def shard(model: Any, degree: int, experts: int = 1, *, apart: bool = False) -> None:
     """Leaves rank 0's part of `model`, in place, within `ranks(max(degree, experts))`; what was trained still is.
 
@@ -94,6 +98,8 @@ def _apply(model: Any, degree: int, experts: int, apart: bool) -> None:
     plan, expert_plan, _ = model._resolve_parallel_plans(config)
     if experts > 1 and DISPATCHES not in expert_plan.values():
         raise ValueError("its plan names no experts to hand tokens to")
+    # Asked before ties are cut: a tied head is wrapped with the embedding.
+    wrapped = model._resolve_parallel_plans(DistributedConfig(fsdp_size=2))[2] if apart else {}
     tied = _untied(model, None if apart else plan)
     model.config.distributed_config, model._tp_size = config, degree
     mesh = init_device_mesh("cpu", (shards, degree), mesh_dim_names=("shards", "tp"))["tp"]
@@ -103,6 +109,7 @@ def _apply(model: Any, degree: int, experts: int, apart: bool) -> None:
         apply_expert_parallelism(model, init_device_mesh("cpu", (experts,), mesh_dim_names=("ep",)), mesh, expert_plan)
     if apart:
         setattr(model, TIED_APART, {name: other for _, _, other, name in tied})
+        setattr(model, WRAPPED, wrapped)
         return
     for owner, key, other, _ in tied:
         owner._parameters[key] = model.get_parameter(other)
