@@ -130,12 +130,14 @@ def as_between_devices() -> Iterator[None]:
     torch/distributed/tensor/_sharding_prop.py: ShardingPropagator._propagate_tensor_meta_non_cached runs an operator
     once on whole fake tensors, to learn the shapes of results: that is nobody's to record, and of the modes above it
     only tracing's is switched off there. torch/distributed/_functional_collectives.py: _wrap_tensor_autograd wraps what
-    is being received without another storage, but for its kernel on meta.
+    is being received without another storage, but for its kernel on meta; torch/csrc/distributed/c10d/Functional.cpp:
+    wait_tensor gives back what it was given, its kernel on meta a copy.
     """
     from torch.distributed import _functional_collectives  # noqa: F401  (registers the operator)
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
-    received = torch.ops._c10d_functional._wrap_tensor_autograd.default
+    operators, alias = torch.ops._c10d_functional, torch.ops.aten.alias.default
+    received = {operators._wrap_tensor_autograd.default: alias, operators.wait_tensor.default: alias}
 
     asked = ShardingPropagator._propagate_tensor_meta_non_cached
 
@@ -145,7 +147,7 @@ def as_between_devices() -> Iterator[None]:
 
     with (
         mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", apart),
-        mock.patch.dict(META_OPS, {received: torch.ops.aten.alias.default}),
+        mock.patch.dict(META_OPS, received),
     ):
         yield
 
