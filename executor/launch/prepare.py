@@ -46,8 +46,12 @@ RECORD_SECONDS = 0.5
 """How often at most a rank writes its record."""
 _SPREAD = (
     "torchrun starts the ranks, and transformers itself spreads the script's model over them (DistributedConfig):"
-    " accelerate launch takes degrees of tensor parallel beside its own FSDP2 only, which imports what transformers has"
-    " removed (accelerator.py: _prepare_tp)"
+    " beside its own FSDP2, Accelerate's tensor parallel imports what transformers has removed (accelerator.py:"
+    " _prepare_tp), and it has no experts over ranks"
+)
+_TENSOR = (
+    "accelerate launch starts the ranks, tensor parallel in its file (parallelism_config), and transformers itself"
+    " spreads the script's model over them"
 )
 _BATCH = ("micro_batch_size", "gradient_accumulation_steps")
 
@@ -76,7 +80,7 @@ def prepare(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | No
         ),
         **job.environment,
     }
-    engine = "torchrun" if target.joins_ranks or job.placement is not None else "accelerate"
+    engine = "accelerate" if target.goes_by_accelerate and job.placement is None else "torchrun"
     launch = find_engine(engine)(replace(target, environment=environment))
     if job.placement is not None:
         launch = replace(launch, command=(*job.placement.start, "sh", str(folder.path / COMMAND_FILE)))
@@ -115,7 +119,7 @@ class Drawn:
         if length_is_the_datas(self.target, self.told):
             found.append(f"the data is taken to have the planned length: {self.told.reasons['sequence_length']}")
         if self.target.spreads_model:
-            found.append(_SPREAD)
+            found.append(_TENSOR if self.target.goes_by_accelerate else _SPREAD)
         if self.target.layout is not None:
             found.append(_staged(strategy))
         return (*found, *_of_defaults(self.target, self.told), *self._routes())

@@ -178,6 +178,18 @@ class Target:
         return self.spreads_model or self.layout is not None
 
     @property
+    def goes_by_accelerate(self) -> bool:
+        """Whether `accelerate launch` can start it: with degrees in its file it takes tensor parallel alone.
+
+        accelerate commands/launch.py: _validate_launch_command refuses them as options without FSDP2, and reads the
+        file after that; beside FSDP2 accelerator.py: _prepare_tp imports what transformers has removed.
+        """
+        degrees = self.degrees
+        if self.layout is not None or degrees is None:
+            return self.layout is None
+        return degrees.fsdp_size == degrees.dp_replicate_size == degrees.ep_size == 1
+
+    @property
     def emulates_float8(self) -> bool:
         """Whether CPU processes train in float8, whose products the runner has torchao emulate."""
         return self.on_cpu and self.precision.float8

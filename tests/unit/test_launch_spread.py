@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpu_plan.executor.checkpoints.find import Checkpoint
 from gpu_plan.executor.checkpoints.manifest import SPREAD, Manifest
@@ -11,6 +12,7 @@ from gpu_plan.executor.checkpoints.resume import decide_resume
 from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.export import export
 from gpu_plan.executor.launch.prepare import Drawn, draw
+from gpu_plan.executor.names import ACCELERATE_FILE
 from gpu_plan.executor.runner.options import read_options
 from gpu_plan.executor.runner.parallel.checkpoints import fitted
 from gpu_plan.executor.runner.parallel.degrees import VARIABLE, Degrees, read_degrees
@@ -62,6 +64,16 @@ def test_ranks_are_told_the_degrees(tmp_path: Path, strategy: str, wanted: Degre
     told = {name: launch.environment[f"PARALLELISM_CONFIG_{name}_SIZE"] for name in ("TP", "DP_SHARD", "DP_REPLICATE")}
     assert told == {"TP": str(wanted.tp_size), "DP_SHARD": str(wanted.fsdp_size), "DP_REPLICATE": "1"}
     assert "ACCELERATE_USE_FSDP" not in launch.environment, "Accelerate's own FSDP2 would shard what is sharded"
+
+
+def test_tensor_parallel_alone_goes_by_the_file_of_accelerate_launch(tmp_path: Path) -> None:
+    found = drawn(tmp_path, ACCELERATE, "tp")
+    launch = find_engine("accelerate")(found.target)
+    spread = yaml.safe_load(launch.files[ACCELERATE_FILE])["parallelism_config"]
+    assert spread["parallelism_config_tp_size"] == 8
+    assert spread["parallelism_config_dp_shard_size"] == 1
+    assert any("accelerate launch starts the ranks" in note for note in found.notes)
+    assert any("torchrun starts the ranks" in note for note in drawn(tmp_path, ACCELERATE, "fsdp_tp").notes)
 
 
 def test_ranks_of_a_group_are_neighbours() -> None:

@@ -17,10 +17,10 @@ def launch_files(target: Target) -> LaunchFiles:
         raise UsageError(
             f"--to accelerate cannot start {target.traits.title}: accelerate launch runs no pipeline; use --to torchrun"
         )
-    if target.spreads_model:
+    if not target.goes_by_accelerate:
         raise UsageError(
-            f"--to accelerate cannot start {target.traits.title}: accelerate launch takes degrees of tensor parallel"
-            " beside its own FSDP2 only, which fails on them; use --to torchrun"
+            f"--to accelerate cannot start {target.traits.title}: beside its own FSDP2, Accelerate's tensor parallel"
+            " imports what transformers has removed, and it has no experts over ranks; use --to torchrun"
         )
     config = accelerate_config(target)
     check_config(config)

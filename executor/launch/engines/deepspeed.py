@@ -20,7 +20,7 @@ def launch_files(target: Target) -> LaunchFiles:
     UsageError for strategies that are not ZeRO.
     """
     if not target.uses_deepspeed:
-        other = "torchrun" if target.joins_ranks else "accelerate"
+        other = "accelerate" if target.goes_by_accelerate else "torchrun"
         raise UsageError(f"--to deepspeed runs ZeRO, and this plan is {target.strategy.name}: use --to {other}")
     variables = {**accelerate_environment(accelerate_config(target)), **target.environment}
     environment = dict(variables)

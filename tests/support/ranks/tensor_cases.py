@@ -34,6 +34,25 @@ CUT_OF_FOUR = (
     _four("llama-3", cuts_sequence=True, precision=Precision("bf16-mixed")),
     _four("llama-3", cuts_sequence=True, checkpointing=Checkpointing.FULL, accumulation=2),
 )
+
+
+def _experts(architecture: str, ranks: int = 2, **given: object) -> RankCase:
+    return RankCase(architecture=architecture, strategy="fsdp_ep", expert_parallel=ranks, **given)  # type: ignore[arg-type]
+
+
+_DENSE = ("gemma-3", "mistral", "qwen3", "phi-3", "phi-2", "olmo-2", "glm-4", "granite-3", "smollm-3", "starcoder-2")
+_WITH_EXPERTS = ("gpt-oss", "glm-4-moe", "qwen2-moe", "phi-moe", "minimax-m2", "qwen3-next")
+CLASSES_OF_TWO = (
+    *map(_two, (*_DENSE, "command-r", "gpt-neox", *_WITH_EXPERTS)),
+    *map(_experts, (*_WITH_EXPERTS, "jamba")),
+    _experts("mixtral", changes={"num_local_experts": 8}),
+)
+"""Further classes that say how they are split; Mixtral with experts enough that its peak lies in their backward."""
+CLASSES_OF_FOUR = (
+    *map(_four, ("phi-2", "gpt-neox", "command-r", "gemma-3", "olmo-2", "glm-4-moe", "qwen3-next", "gpt-oss")),
+    _experts("gpt-oss", 4),
+    _experts("qwen3-moe", 4, crowded=True),
+)
 TIED_FOUR = (_four("qwen2"), _four("qwen2", accumulation=2))
 EXPERTS_OF_TWO = (
     RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2),
