@@ -59,6 +59,9 @@ SLOW = (
     replace(script("qlora_trainer", "trainer", "Trainer", "--model", CHECKPOINT), stored=False),
     script("peft_loop", "accelerate", None, "--model_name_or_path", CHECKPOINT),
     replace(script("dit_loop", "accelerate"), needs="diffusers", uncalled=127_415, peak=False),
+    # Its peak is oneDNN's: two copies of operands in a convolution's backward, which no GPU makes.
+    replace(script("unet_loop", "accelerate"), needs="diffusers", peak=False),
+    replace(script("unet_lora", "accelerate"), needs="diffusers"),
     replace(script("sentence_pairs", "trainer", "SentenceTransformerTrainer", ENCODER), needs="sentence_transformers"),
     replace(
         script("sentence_pairs", "trainer", "SentenceTransformerTrainer", ENCODER, "matryoshka"),
