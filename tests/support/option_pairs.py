@@ -73,6 +73,7 @@ NO_PAIR = {
 """Options that stand in no pair, and why."""
 SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "fsdp.reshard_after_forward": ("false",), "fsdp.sync_each_batch": ("true",),
+    "fsdp.use_orig_params": ("false",),
     "dtype.params": ("bfloat16",), "dtype.reduce": ("float32", "bfloat16"),
     "megatron.sequence_parallel": ("false",), "megatron.distributed_optimizer": ("false",),
     "megatron.overlap": ("false",), "megatron.recompute_method": ("block",), "megatron.recompute_layers": (2,),

@@ -39,12 +39,18 @@ class FlatUnit:
 
 
 def flat_units(
-    trace: StepTrace, regime: Regime, world_size: int, peft: Peft = NO_ADAPTERS, ignored: frozenset[int] = frozenset()
+    trace: StepTrace,
+    regime: Regime,
+    world_size: int,
+    peft: Peft = NO_ADAPTERS,
+    ignored: frozenset[int] = frozenset(),
+    *,
+    original: bool = True,
 ) -> list[FlatUnit]:
     """Wrapped blocks in their order, then the root with everything else but the `ignored` parameters.
 
-    torch/distributed/fsdp/_flat_param.py: _init_flat_param_and_metadata (use_orig_params) aligns every parameter to
-    16 bytes of the type in which it is computed with, and the whole to the world size; accelerate's
+    torch/distributed/fsdp/_flat_param.py: _init_flat_param_and_metadata (use_orig_params, here `original`) aligns every
+    parameter to 16 bytes of the type in which it is computed with, and the whole to the world size; accelerate's
     TRANSFORMER_BASED_WRAP makes one instance of every block, and peft utils/other.py: fsdp_auto_wrap_policy one of
     every leaf module with a trained weight as well, once there are adapters.
     """
@@ -52,7 +58,10 @@ def flat_units(
     for index, parameter in enumerate(trace.parameters):
         if index not in ignored:
             owned[_owner(parameter.module, owned)].append(index)
-    return [_unit(trace.parameters, name, found, regime, world_size) for name, found in owned.items() if found]
+    alignment = _ALIGNMENT if original else 0
+    return [
+        _unit(trace.parameters, name, found, regime, world_size, alignment) for name, found in owned.items() if found
+    ]
 
 
 def _adapters(trace: StepTrace, peft: Peft) -> list[str]:
@@ -70,11 +79,16 @@ def _owner(module: str, owned: dict[str, list[int]]) -> str:
 
 
 def _unit(
-    parameters: Sequence[ParameterInfo], module: str, found: Sequence[int], regime: Regime, world_size: int
+    parameters: Sequence[ParameterInfo],
+    module: str,
+    found: Sequence[int],
+    regime: Regime,
+    world_size: int,
+    alignment: int,
 ) -> FlatUnit:
     trainable = any(parameters[index].trainable for index in found)
     dtype = regime.trained if trainable else regime.weights
-    aligned = max(1, 8 * _ALIGNMENT // element_bits(dtype))
+    aligned = max(1, 8 * alignment // element_bits(dtype))
     offsets, end = [], 0
     for index in found:
         end = round_up(end, aligned)
@@ -100,6 +114,11 @@ def _elements(parameter: ParameterInfo, dtype: str) -> int:
     if is_floating(parameter.dtype):
         return parameter.numel
     return ceil_div(parameter.numel * element_bits(parameter.dtype), element_bits(dtype))
+
+
+def flat_shards(units: Sequence[FlatUnit], dtype: str) -> list[LocalTensor]:
+    """What an optimizer steps that is given the flat parameters themselves: one tensor of each that is trained."""
+    return [LocalTensor(name=unit.module, numel=unit.shard_numel, dtype=dtype) for unit in units if unit.trainable]
 
 
 def first_shard(trace: StepTrace, units: Sequence[FlatUnit], dtype: str) -> list[LocalTensor]:

@@ -32,7 +32,7 @@ from gpu_plan.planner.strategy.base import (
     refuses_float8,
 )
 from gpu_plan.planner.strategy.fsdp1.adapters import adapter_notes, refuses_adapters
-from gpu_plan.planner.strategy.fsdp1.flat import FlatUnit, first_shard, flat_units
+from gpu_plan.planner.strategy.fsdp1.flat import FlatUnit, first_shard, flat_shards, flat_units
 from gpu_plan.planner.strategy.fsdp1.queues import (
     POST_BACKWARD_STREAM,
     PRE_UNSHARD_STREAM,
@@ -106,7 +106,8 @@ def _regime_of(context: RankContext) -> Regime:
 
 
 def _units_of(context: RankContext, ignored: frozenset[int] = frozenset()) -> list[FlatUnit]:
-    return flat_units(context.trace, _regime_of(context), context.world_size, context.peft, ignored)
+    original = context.original_parameters
+    return flat_units(context.trace, _regime_of(context), context.world_size, context.peft, ignored, original=original)
 
 
 def _turns_limit(context: RankContext) -> bool:
@@ -153,6 +154,9 @@ class _Layout:
             self._stale = place_wrapping(
                 builder, self._units, self._master, adapters=adapters, broadcast_waits=broadcast_waits
             )
+            if not context.original_parameters:  # nothing looks into what was upcast
+                builder.free_each(builder.at_load(), list(self._stale.values()))
+                self._stale = {}
         else:  # a trace without a step knows no blocks: one unit of everything would be flattened at once
             place_shards(builder, self._units, self._master)
         place_buffers(builder)
@@ -164,7 +168,8 @@ class _Layout:
                 self._run(in_pass)
             else:
                 self._leave_shards(in_pass)
-        local = [*first_shard(self._trace, self._units, self._master), *whole]
+        own = first_shard(self._trace, self._units, self._master)
+        local = [*(own if context.original_parameters else flat_shards(self._units, self._master)), *whole]
         for iteration in range(len(builder.steps)):
             if context.clipping:
                 self._clip(iteration, sum(tensor.numel > 0 for tensor in local))

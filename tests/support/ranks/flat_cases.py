@@ -6,6 +6,8 @@ from tests.support.ranks.case import RankCase
 UNEVEN = {"vocab_size": 259}
 MIXED = Precision("bf16-mixed")
 EACH = {"fsdp.sync_each_batch": "true"}
+OWN = {**EACH, "fsdp.use_orig_params": "false"}
+"""As verl has it: the optimizer is given the flat parameters."""
 WIDE = {"hidden_size": 256, "intermediate_size": 512}
 
 FLAT = (
@@ -23,6 +25,8 @@ MORE_FLAT = (
     RankCase(architecture="llama-3", strategy="fsdp1", checkpointing=Checkpointing.FULL),
     RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2),
     RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision("bf16")),
+    RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2, settings=OWN),
+    RankCase(architecture="qwen2", strategy="fsdp1", settings=OWN, changes=UNEVEN),
 )
 LORA = (
     RankCase(architecture="llama-3", strategy="fsdp1", checkpointing=Checkpointing.FULL, lora_rank=4),

@@ -41,7 +41,7 @@ def _flatten_and_shard(model: nn.Module, case: RankCase) -> nn.Module:
         auto_wrap_policy="transformer_based_wrap",
         transformer_cls_names_to_wrap=list(case.layers) or None,
         backward_prefetch="BACKWARD_PRE",
-        use_orig_params=True,
+        use_orig_params=case.settings.get("fsdp.use_orig_params") != "false",
         cpu_ram_efficient_loading=False,
     )
     plugin.set_auto_wrap_policy(model)
