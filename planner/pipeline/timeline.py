@@ -40,9 +40,14 @@ class Timeline:
 
 
 def run(
-    orders: Sequence[Sequence[Action]], seconds: Mapping[tuple[Kind, int], float], sending: float = 0.0
+    orders: Sequence[Sequence[Action]],
+    seconds: Mapping[tuple[Kind, int], float],
+    sending: float = 0.0,
+    *,
+    waits: bool = False,
 ) -> Timeline:
-    """Runs every rank's actions; `seconds` by kind and stage, `sending` from one stage to the next.
+    """Runs every rank's actions; `seconds` by kind and stage, `sending` from one stage to the next, for which the
+    sender too `waits` or goes on.
 
     AssertionError for orders in which ranks wait for one another for ever.
     """
@@ -63,7 +68,7 @@ def run(
                     break
                 start = max(free[rank], ready)
                 end = start + seconds[action.kind, action.stage]
-                free[rank] = end
+                free[rank] = end + (sending if waits and _goes_on(action, stages, owner) else 0.0)
                 kind = Kind.BACKWARD if action.kind is Kind.INPUT else action.kind
                 ended[kind, action.stage, action.micro_batch] = end
                 spans.append(Span(rank=rank, action=action, start=start, end=end))
@@ -72,6 +77,14 @@ def run(
     if any(place[rank] < len(order) for rank, order in enumerate(orders)):
         raise AssertionError("a pipeline's ranks wait for one another")
     return Timeline(spans=tuple(spans), ranks=len(orders))
+
+
+def _goes_on(action: Action, stages: int, owner: Mapping[int, int]) -> bool:
+    """Whether what an action makes is sent to another rank."""
+    if action.kind is Kind.WEIGHT:
+        return False
+    following = action.stage + (1 if action.kind is Kind.FORWARD else -1)
+    return 0 <= following < stages and owner[following] != owner[action.stage]
 
 
 def _ready(

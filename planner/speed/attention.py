@@ -1,4 +1,8 @@
-"""What fused attention achieves: by kernel, pass, head dimension, causality and length, out of efficiency.toml."""
+"""What fused attention achieves: by kernel, pass, head dimension, causality and length, out of efficiency.toml.
+
+A kernel gives each multiprocessor 128 queries of one head and sample at a time; with few heads and samples the last
+ones are waited for while others are idle.
+"""
 
 import functools
 import math
@@ -16,6 +20,15 @@ from gpu_plan.planner.speed.rates import Rate, complete_shares, efficiency_data,
 Direction = Literal["forward", "backward"]
 
 USUAL_HEAD = 128
+
+_QUERIES = 128
+"""Queries that one multiprocessor takes at a time (Dao-AILab/flash-attention csrc: kBlockM)."""
+_CHARTS = ("flash2-a100", "flash2-h100", "flash3-fwd", "flash3-paper")
+_CHARTED = 16384 * 2048
+"""Their tokens in all samples, by the elements of a token's heads (flash-attention
+benchmarks/benchmark_flash_attention.py: bs_seqlen_vals, dim)."""
+_MULTIPLIED: dict[Direction, int] = {"forward": 4, "backward": 10}
+"""FLOPs for each query, key and element of a head: two products forward, five backward."""
 
 
 def attention_share(
@@ -35,6 +48,65 @@ def attention_share(
         fast=found.expected,
         basis=found.basis,
         note=f"{found.note}; the first FlashAttention reaches {share:.0%} of that",
+    )
+
+
+def waited_flops(
+    gpu: Gpu, *, kernel: Kernel, direction: Direction, causal: bool, seq_len: int, head_dim: int
+) -> tuple[float, float, float]:
+    """FLOPs, counted in full, that the device could do while a call waits for its last blocks: most, usual, fewest.
+
+    A block is as many queries as a multiprocessor takes, beside every key; a causal one computes half of what is
+    counted for it in the mean, the longest all. 0 where the multiprocessors are not known.
+    """
+    if gpu.is_cpu or not gpu.sm_count or seq_len < _QUERIES:
+        return 0.0, 0.0, 0.0
+    block = _MULTIPLIED[direction] * _QUERIES * seq_len * head_dim * (2 if causal else 1)
+    slow, expected, fast = _blocks_waited(gpu, kernel, direction, head_dim)
+    return tuple(blocks * gpu.sm_count * block for blocks in (slow, expected, fast))  # type: ignore[return-value]
+
+
+def _blocks_waited(gpu: Gpu, kernel: str, direction: str, head_dim: int) -> tuple[float, float, float]:
+    """Blocks that a call waits for: of the device's own table, else of devices with multiprocessors like its own; a
+    pass of which they have none by their other one. No other device tells of these: expected none, at most what
+    others do."""
+    rows = [row for row in efficiency_data()["waiting"] if row["pass"] == direction]
+    near = [row for row in rows if row["gpu"] == gpu.id] or [
+        row for row in rows if _alike(load_gpus()[row["gpu"]], gpu)
+    ]
+    if not near and direction == "backward":
+        ahead = _blocks_waited(gpu, kernel, "forward", head_dim)
+        back = backward_blocks()
+        return ahead[0] * max(back), ahead[1] * median(back), ahead[2] * min(back)
+    if not near:
+        return max(row["blocks"] for row in rows), 0.0, 0.0
+
+    def distance(row: Mapping[str, Any]) -> tuple[bool, float]:
+        return row["kernel"] != kernel, abs(math.log2(row["head_dim"] / head_dim))
+
+    nearest = min(map(distance, near))
+    expected = median(row["blocks"] for row in near if distance(row) == nearest)
+    every = [row["blocks"] for row in near]
+    return max(every), expected, min(every)
+
+
+def _alike(one: Gpu, other: Gpu) -> bool:
+    """Of one architecture, and both of a data centre or neither."""
+    if one.compute_capability is None or other.compute_capability is None:
+        return False
+    return one.architecture == other.architecture and one.compute_capability[0] == other.compute_capability[0]
+
+
+@functools.cache
+def backward_blocks() -> tuple[float, ...]:
+    """Blocks backward over those forward, of kernels of which both were measured."""
+    rows = efficiency_data()["waiting"]
+    return tuple(
+        back["blocks"] / ahead["blocks"]
+        for back in rows
+        for ahead in rows
+        if (back["pass"], ahead["pass"]) == ("backward", "forward")
+        and all(back[key] == ahead[key] for key in ("gpu", "kernel", "head_dim"))
     )
 
 
@@ -70,9 +142,21 @@ def known_shares(
         if not usable:  # inference tables time forward alone
             usable, factor = list(rows), backward_over_forward()
         chosen = min(usable, key=_distance(kernel, direction, causal, head_dim))
-        rates = [_at(row, seq_len) * factor / peak for row in usable if row["head_dim"] == chosen["head_dim"]]
-        known[gpu_id] = (min(rates), _at(chosen, seq_len) * factor / peak, max(rates))
+        rates = [_of_many(row, seq_len) * factor / peak for row in usable if row["head_dim"] == chosen["head_dim"]]
+        known[gpu_id] = (min(rates), _of_many(chosen, seq_len) * factor / peak, max(rates))
     return known
+
+
+def _of_many(row: Mapping[str, Any], seq_len: int) -> float:
+    """TFLOP/s of so many heads and samples that no call waits for its last blocks: charts are of few of them."""
+    measured, gpu = _at(row, seq_len), load_gpus()[row["gpu"]]
+    head_dim: int = row["head_dim"]
+    if row["source"] not in _CHARTS or not gpu.sm_count:
+        return measured
+    heads = _CHARTED / (seq_len * head_dim)
+    direction = "forward" if row["pass"] == "forward" else "backward"
+    blocks = _blocks_waited(gpu, row["kernel"], direction, head_dim)[1] * (2 if row["causal"] else 1)
+    return measured * (1 + blocks * gpu.sm_count * _QUERIES / seq_len / heads)
 
 
 @functools.cache

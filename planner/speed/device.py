@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.gpu import Gpu
-from gpu_plan.planner.speed.attention import USUAL_HEAD, Direction, attention_share
+from gpu_plan.planner.speed.attention import USUAL_HEAD, Direction, attention_share, waited_flops
 from gpu_plan.planner.speed.calibration.rates import (
     Sizes,
     attention_rate,
@@ -29,10 +30,11 @@ from gpu_plan.planner.speed.operators import (
 from gpu_plan.planner.speed.power import limited
 from gpu_plan.planner.speed.rates import (
     Rate,
-    intensity_share,
+    beside_each_other,
     kernel_overhead_seconds,
     matmul_share,
     memory_rate,
+    misaligned_share,
     streaming_rate,
     strided_rate,
     usable_peak,
@@ -55,8 +57,8 @@ class StepDevice:
 
     flops: FloatArray
     memory: Rate
-    halves: bool
-    """Whether products run in 16 bits on an accelerator, for which rates by intensity were published."""
+    pipelined: bool
+    """Whether products load operands while they compute: on an accelerator whose tables are of large ones."""
     gap: tuple[float, float, float]
     """Seconds between two operators on the device: slow, expected, fast."""
     issue: Rate
@@ -68,6 +70,15 @@ class StepDevice:
     """Bytes per second of products that wait for their operands; None: as other traffic."""
     strided: Rate | None = None
     """Elements per second of copies that compute an address for each; None: as fast as others."""
+    waited: FloatArray | None = None
+    """FLOPs by `Operators.rate` for which a call waits beside its own (rows slow, expected, fast); None: for none."""
+
+    def arithmetic(self, operators: Operators, micro_batch: int, bound: int) -> FloatArray:
+        """Seconds of arithmetic of one call of each operator."""
+        flops = operators.flops(micro_batch)
+        if self.waited is not None:
+            flops = flops + np.where(flops > 0, self.waited[bound, operators.rate], 0.0)
+        return np.asarray(flops / self.flops[bound, operators.rate], dtype=np.float64)
 
 
 def device_of(
@@ -102,18 +113,37 @@ def device_of(
         flops[:, OperatorClass.FLOAT8] = np.array(share8.bounds) * np.array(float8.bounds)
         used += [float8, share8]
     used += taken
-    halves = work.compute_dtype in ("bfloat16", "float16") and not gpu.is_cpu
     gap = kernel_overhead_seconds()
     return StepDevice(
         flops=flops,
         memory=memory,
-        halves=halves,
+        pipelined=not gpu.is_cpu,
         gap=(gap, gap, gap),
         issue=host_operator_seconds(gpu, _issuing(operators, reentrant)),
         used=tuple(used),
         weights=streaming_rate(gpu),
         strided=strided_rate(gpu),
+        waited=_waited(work, gpu, operators),
     )
+
+
+def _waited(work: StepWork, gpu: Gpu, operators: Operators) -> FloatArray | None:
+    """FLOPs that each kind of attention of the trace waits for; None where a rank has few of a sample's queries: one
+    token at a time, or a ring's share."""
+    if not work.causal_attention or work.attention_share != 1.0 or not operators.attention:
+        return None
+    found = np.zeros((3, NUM_CLASSES + len(operators.attention)))
+    for index, kind in enumerate(operators.attention):
+        kernel, direction = _FUSED[kind.operator_class]
+        found[:, NUM_CLASSES + index] = waited_flops(
+            gpu,
+            kernel=work.attention_kernel or _kernel_of(work.trace) or kernel,
+            direction=direction,
+            causal=kind.causal,
+            seq_len=work.trace.tokens_per_sample,
+            head_dim=kind.head_dim or USUAL_HEAD,
+        )
+    return found
 
 
 def _issuing(operators: Operators, reentrant: bool) -> Issuing:
@@ -150,7 +180,7 @@ def _measured_device(work: StepWork, cluster: Cluster, operators: Operators, her
     return StepDevice(
         flops=flops,
         memory=memory,
-        halves=False,
+        pipelined=False,
         gap=operator.bounds if at_once else (kernel_overhead_seconds(),) * 3,
         issue=Rate(slow=0.0, expected=0.0, fast=0.0, basis="measured", note="") if at_once else operator,
         used=tuple(used),
@@ -181,7 +211,7 @@ def _fused_share(work: StepWork, gpu: Gpu, fused: OperatorClass, causal: bool, h
 def attention_block(operators: Operators, micro_batch: int, device: StepDevice, bound: int) -> FloatArray:
     """Mean seconds of a fused attention operator in each phase, (3,); 0 where there is none."""
     among = operators.is_attention
-    each = np.where(among, operators.flops(micro_batch) / device.flops[bound, operators.rate], 0.0)
+    each = np.where(among, device.arithmetic(operators, micro_batch, bound), 0.0)
     counts = np.bincount(operators.phase, weights=among * operators.count, minlength=NUM_PHASES)
     return np.asarray(_by_phase(operators, each) / np.maximum(counts, 1.0), dtype=np.float64)
 
@@ -194,21 +224,30 @@ def _on_device(operators: Operators, micro_batch: int, device: StepDevice, bound
 def seconds_of_each(operators: Operators, micro_batch: int, device: StepDevice, bound: int) -> FloatArray:
     """Seconds that the device takes for one call of each operator."""
     flops, moved = operators.flops(micro_batch), operators.bytes(micro_batch)
-    arithmetic = flops / device.flops[bound, operators.rate]
-    if bound != FAST and device.halves:
-        products = operators.operator_class == OperatorClass.MATMUL
-        arithmetic[products] /= intensity_share(flops[products] / np.maximum(moved[products], 1.0))
+    arithmetic = device.arithmetic(operators, micro_batch, bound)
     if device.sizes is not None:
         products = operators.operator_class == OperatorClass.MATMUL
         arithmetic[products] /= device.sizes.at(flops[products])
+    if device.pipelined:
+        arithmetic[operators.misaligned] /= misaligned_share().bounds[bound]
     traffic = moved / device.memory.bounds[bound]
     if device.weights is not None:
-        products = np.isin(operators.operator_class, (OperatorClass.MATMUL, OperatorClass.FLOAT8))
+        products = _products(operators)
         traffic[products] = moved[products] / device.weights.bounds[bound]
     if device.strided is not None:
         traffic = np.maximum(traffic, moved / operators.item_bytes / device.strided.bounds[bound])
-    each = np.maximum(arithmetic, traffic) + device.gap[bound]
+    each = np.maximum(arithmetic, traffic)
+    if bound != FAST and device.pipelined:
+        products = _products(operators)
+        each[products] = beside_each_other(
+            arithmetic[products], traffic[products], operators.grouped[products], slow=bound == SLOW
+        )
+    each += np.where((flops > 0) | (moved > 0), device.gap[bound], 0.0)  # what moves nothing is no kernel
     return np.asarray(each, dtype=np.float64)
+
+
+def _products(operators: Operators) -> NDArray[np.bool_]:
+    return np.isin(operators.operator_class, (OperatorClass.MATMUL, OperatorClass.FLOAT8))
 
 
 def _issued(operators: Operators) -> FloatArray:
@@ -235,11 +274,20 @@ def _by_phase(operators: Operators, each: FloatArray) -> FloatArray:
     return summed.astype(np.float64)
 
 
-def compute(operators: Operators, micro_batch: int, device: StepDevice, hooked: FloatArray, bound: int) -> FloatArray:
-    """Seconds of forward, backward and recomputation in one micro step, (3,)."""
-    issued = _issued(operators) + hooked[bound]
+def compute(
+    operators: Operators,
+    micro_batch: int,
+    device: StepDevice,
+    hooked: FloatArray,
+    bound: int,
+    *,
+    blocking: bool = False,
+) -> FloatArray:
+    """Seconds of forward, backward and recomputation in one micro step, (3,). `blocking`: the device stands idle while
+    the host issues."""
+    issued = (_issued(operators) + hooked[bound]) * device.issue.bounds[bound]
     on_device = _on_device(operators, micro_batch, device, bound)
-    return np.asarray(np.maximum(on_device, issued * device.issue.bounds[bound]), dtype=np.float64)
+    return np.asarray(on_device + issued if blocking else np.maximum(on_device, issued), dtype=np.float64)
 
 
 def streams_weights(operators: Operators, micro_batch: int, device: StepDevice) -> bool:
@@ -247,7 +295,7 @@ def streams_weights(operators: Operators, micro_batch: int, device: StepDevice) 
     if device.weights is None:
         return False
     flops, moved = operators.flops(micro_batch), operators.bytes(micro_batch)
-    products = np.isin(operators.operator_class, (OperatorClass.MATMUL, OperatorClass.FLOAT8))
+    products = _products(operators)
     arithmetic = flops / device.flops[EXPECTED, operators.rate]
     traffic = moved / device.weights.expected
     waited = products & (traffic > arithmetic)

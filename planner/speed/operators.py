@@ -1,5 +1,7 @@
 """A trace's operators as counted classes of equal work, so that a step is evaluated in microseconds."""
 
+import functools
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import IntEnum
@@ -18,6 +20,11 @@ _STRIDED = frozenset({"clone"})
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "bool": 1, "uint8": 1}
 _GATHERS = frozenset({"embedding"})
 """They read as much of the table as they put out, not all of it."""
+_ALLOCATES = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+"""They find memory and touch none of it: no kernel runs."""
+_BATCHED = frozenset({"bmm", "_grouped_mm"})
+_BUFFER_BYTES = 4
+"""Eight of reading and writing an fp32 element, less the four that the trace counts for one of 16 bits."""
 _KEPT_TRACES = 16
 
 
@@ -70,6 +77,10 @@ class Operators:
     flops_per_sample: FloatArray
     bytes_fixed: FloatArray
     bytes_per_sample: FloatArray
+    grouped: NDArray[np.bool_]
+    """Which of them multiply each expert's tokens by its own weights: one call of many small products."""
+    misaligned: NDArray[np.bool_]
+    """Which of them have an operand whose rows begin at no multiple of 16 bytes, which tensor cores load at once."""
     item_bytes: FloatArray
     """Bytes of an element where each has an address of its own to compute; infinite where runs of them share one."""
 
@@ -138,8 +149,10 @@ def collect(trace: StepTrace, *, each: bool = False) -> Operators:
     attention = tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
     told = np.array([-1 if kind is None else NUM_CLASSES + attention.index(kind) for kind in kinds], dtype=np.int64)
     rates = np.where(has_flops & (told[trace.op_name] >= 0), told[trace.op_name], classes) if len(told) else classes
-    items = _item_bytes(trace)
-    columns = (rates, classes, trace.op_phase, flops_fixed, flops_slope, bytes_fixed, bytes_slope, items)
+    items, grouped, misaligned = _item_bytes(trace), _grouped(trace), has_flops & _misaligned(trace)
+    bytes_fixed = bytes_fixed + _added_to_buffers(trace, grouped)
+    told = (rates, classes, trace.op_phase, items, grouped, misaligned)
+    columns = (*told, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
     first, count = (np.arange(len(classes)), np.ones(len(classes))) if each else _groups(columns)
     return Operators(
         operator_class=classes[first],
@@ -151,6 +164,8 @@ def collect(trace: StepTrace, *, each: bool = False) -> Operators:
         flops_per_sample=flops_slope[first],
         bytes_fixed=bytes_fixed[first],
         bytes_per_sample=bytes_slope[first],
+        grouped=grouped[first],
+        misaligned=misaligned[first],
         item_bytes=items[first],
     )
 
@@ -162,8 +177,9 @@ def written_by(trace: StepTrace, operator: int | np.integer[Any]) -> IntArray:
 
 
 def _moved(trace: StepTrace) -> tuple[FloatArray, FloatArray]:
-    """Bytes moved, fixed and per sample; gathers count what they put out, twice."""
-    fixed, slope = trace.op_bytes_fixed, trace.op_bytes_per_sample
+    """Bytes moved, fixed and per sample; gathers count what they put out, twice, and what only allocates nothing."""
+    touched = ~np.isin(trace.op_name, [i for i, name in enumerate(trace.operator_names) if name in _ALLOCATES])
+    fixed, slope = trace.op_bytes_fixed * touched, trace.op_bytes_per_sample * touched
     gathers = [index for index, name in enumerate(trace.operator_names) if name in _GATHERS]
     if not gathers:
         return fixed, slope
@@ -173,6 +189,51 @@ def _moved(trace: StepTrace) -> tuple[FloatArray, FloatArray]:
         fixed[operator] = 2 * trace.bytes_fixed[written].sum()
         slope[operator] = 2 * trace.bytes_per_sample[written].sum()
     return fixed, slope
+
+
+def _grouped(trace: StepTrace) -> NDArray[np.bool_]:
+    """Batched products of experts, and gradients of experts' weights that go into a buffer: each is a call of its own
+    in the trace, and one of all experts in Transformer Engine (grouped_linear.py: general_grouped_gemm)."""
+    of_experts = np.array(["experts" in name.split(".") for name in trace.modules] or [False])
+    inside = np.where(trace.op_module >= 0, of_experts[np.clip(trace.op_module, 0, len(of_experts) - 1)], False)
+    batched, single = (_named(trace, names) for names in (_BATCHED, frozenset({"mm"})))
+    found = np.asarray(inside & batched, dtype=np.bool_)
+    for operator in np.flatnonzero(inside & single):
+        found[operator] = not len(written_by(trace, operator))  # a buffer that was there before
+    return found
+
+
+def _named(trace: StepTrace, names: frozenset[str]) -> NDArray[np.bool_]:
+    return np.isin(trace.op_name, [index for index, name in enumerate(trace.operator_names) if name in names])
+
+
+def _added_to_buffers(trace: StepTrace, grouped: NDArray[np.bool_]) -> FloatArray:
+    """Bytes that a gradient added to an fp32 buffer moves beyond those of one that is put into 16 bits."""
+    found = np.zeros(len(trace.op_name))
+    for operator in np.flatnonzero(grouped & _named(trace, frozenset({"mm"}))):
+        reads = trace.op_reads[trace.op_reads_at[operator] : trace.op_reads_at[operator + 1]]
+        sizes = [int(trace.tensor_shape[tensor].rpartition("]")[0].rpartition(" ")[2].strip("[")) for tensor in reads]
+        found[operator] = _BUFFER_BYTES * math.prod(sizes) if len(sizes) == 2 else 0
+    return found
+
+
+def _misaligned(trace: StepTrace) -> NDArray[np.bool_]:
+    odd = np.array([_is_odd(shape) for shape in trace.tensor_shape] or [False])
+
+    def any_of(tensors: IntArray, at: IntArray) -> NDArray[np.bool_]:
+        among = np.where(tensors >= 0, odd[np.clip(tensors, 0, len(odd) - 1)], False)
+        counts = np.concatenate([[0], np.cumsum(among)])
+        return np.asarray(counts[at[1:]] > counts[at[:-1]], dtype=np.bool_)
+
+    return any_of(trace.op_reads, trace.op_reads_at) | any_of(trace.op_writes, trace.op_writes_at)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_odd(shape: str) -> bool:
+    """Whether rows of a 16-bit matrix, `[4096, 50257] bfloat16`, begin at no multiple of 16 bytes."""
+    sizes, _, dtype = shape.rpartition("] ")
+    row = sizes.rpartition(", ")[2]
+    return _ITEM_BYTES.get(dtype) == 2 and ", " in sizes and row.isdigit() and int(row) % 8 != 0
 
 
 def _item_bytes(trace: StepTrace) -> FloatArray:

@@ -100,11 +100,13 @@ class RooflineModel:
 
     name = "roofline"
 
-    def __init__(self, here: Calibration | None = None, *, reentrant: bool = False) -> None:
-        """`reentrant`: what is computed again stands under reentrant checkpoints, transformers' default before 5."""
+    def __init__(self, here: Calibration | None = None, *, reentrant: bool = False, blocking: bool = False) -> None:
+        """`reentrant`: what is computed again stands under reentrant checkpoints, transformers' default before 5.
+        `blocking`: the host waits for every operator that it issues (CUDA_LAUNCH_BLOCKING=1)."""
         self._operators = OperatorCache()
         self._here = here
         self._reentrant = reentrant
+        self._blocking = blocking
 
     def step_time(self, work: StepWork, cluster: Cluster) -> StepTime:
         """Time of one optimizer step. A step costs microseconds once its trace has been seen."""
@@ -112,7 +114,7 @@ class RooflineModel:
         device = device_of(work, cluster, operators, self._here, self._reentrant)
         collectives = together(work.collectives)
         calls = [call_seconds(collective, cluster, self._here) for collective in collectives]
-        step = _Step(work, cluster, operators, device)
+        step = _Step(work, cluster, operators, device, blocking=self._blocking)
         step.send(collectives, calls)
         time = _step_time(work, cluster, operators, step.expected, step.ends, step.used(calls))
 
@@ -144,8 +146,11 @@ class RooflineModel:
 class _Step:
     """One optimizer step on its devices: what it takes under each bound, when it is asked for."""
 
-    def __init__(self, work: StepWork, cluster: Cluster, operators: Operators, device: StepDevice) -> None:
+    def __init__(
+        self, work: StepWork, cluster: Cluster, operators: Operators, device: StepDevice, *, blocking: bool
+    ) -> None:
         self.work, self.cluster, self.operators, self.device = work, cluster, operators, device
+        self.blocking = blocking
         self.optimizer = _optimizer_rate(work, cluster, device)
         self.taken = collective_sm_share(cluster.gpu)
         self._compute: dict[int, FloatArray] = {}
@@ -161,7 +166,9 @@ class _Step:
     def compute(self, bound: int) -> FloatArray:
         """Seconds of computation by phase."""
         if bound not in self._compute:
-            self._compute[bound] = compute(self.operators, self.work.micro_batch, self.device, self.hooked, bound)
+            self._compute[bound] = compute(
+                self.operators, self.work.micro_batch, self.device, self.hooked, bound, blocking=self.blocking
+            )
         return self._compute[bound]
 
     def parts(self, on_device: int, links: int, host: int) -> _Parts:

@@ -19,11 +19,15 @@ class Op:
     moved_per_sample: float = 0.0
     writes: tuple[tuple[int, int], ...] = ()
     """(fixed, per sample) bytes of each storage it writes."""
+    module: str = ""
+    shapes: tuple[str, ...] = ()
+    """Of what it writes, where it is not `[]`."""
 
 
 def trace_of(*ops: Op, tokens_per_sample: int = 4096) -> StepTrace:
     """A trace with these operators and no allocations but what they write."""
     names = sorted({op.name for op in ops})
+    modules = sorted({"", *(op.module for op in ops)})
     storages = [storage for op in ops for storage in op.writes]
     counts = [len(op.writes) for op in ops]
     none = np.zeros(0, np.int64)
@@ -36,12 +40,12 @@ def trace_of(*ops: Op, tokens_per_sample: int = 4096) -> StepTrace:
         category=per_storage,
         tensor_module=per_storage,
         tensor_operator=per_storage,
-        tensor_shape=["[]"] * len(storages),
+        tensor_shape=[shape for op in ops for shape in (op.shapes or ("[]",) * len(op.writes))],
         tensor_parameter=per_storage - 1,
-        modules=[""],
+        modules=modules,
         operator_names=names,
         op_name=np.array([names.index(op.name) for op in ops], np.int64),
-        op_module=np.zeros(len(ops), np.int64),
+        op_module=np.array([modules.index(op.module) for op in ops], np.int64),
         op_phase=np.array([op.phase for op in ops], np.int64),
         op_flops_fixed=np.array([op.flops for op in ops], np.float64),
         op_flops_per_sample=np.array([op.flops_per_sample for op in ops], np.float64),

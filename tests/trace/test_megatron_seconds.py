@@ -17,6 +17,7 @@ from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.speed.rates import training_share
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.megatron.layouts import layouts
+from gpu_plan.planner.strategy.megatron.planned import buffer_bytes
 from gpu_plan.planner.strategy.megatron.states import StateRules
 from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.strategy.traits import Offload
@@ -138,6 +139,18 @@ def test_gradients_that_no_product_adds_are_added_behind_it(judged):
     fused = judged("1xH100")
     added = judged("1xH100", settings={"megatron.gradient_fusion": "false"})
     assert added.step_seconds > fused.step_seconds
+
+
+def test_the_step_passes_over_the_buffer_of_gradients():
+    """Cleared and checked once by its bytes; over several data parallel ranks scaled too, which reads and writes it."""
+    layout, rules = Layout(), StateRules(data_parallel=1, expert_data_parallel=1)
+    job = Job(
+        model=MODEL, layout=layout, rules=rules, micro_batch=1, micro_batches=1, seq_len=TOKENS, capability=(9, 0)
+    )
+    trace = stream(job, 0)[1]
+    elements = sum(one.numel for one in trace.parameters)
+    assert buffer_bytes(trace, rules) == elements * 4 * 2
+    assert buffer_bytes(trace, replace(rules, data_parallel=8)) == elements * 4 * 4
 
 
 def test_what_one_source_measured_has_a_spread():

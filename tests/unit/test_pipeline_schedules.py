@@ -98,3 +98,15 @@ def test_a_head_that_takes_as_long_as_three_layers_leaves_its_stage_three_fewer(
     assert sizes[:-1] == sorted(sizes[:-1]), "the earlier stages, on which most stands, get fewer"
     assert balanced_cuts(32, 8, layer=1.0, first=0.0, last=0.0) == even_cuts(32, 8)
     assert [cut.end - cut.first for cut in balanced_cuts(4, 4, layer=1.0, first=9.0, last=9.0)] == [1, 1, 1, 1]
+
+
+def test_a_sender_that_waits_costs_every_micro_batch_both_ways() -> None:
+    ranks, micro_batches = 4, 64
+    found = orders(Schedule.ONE_F_ONE_B, ranks, 1, micro_batches)
+    seconds = {(kind, stage): 1.0 for kind in (F, B) for stage in range(ranks)}
+    alone, beside, waiting = (
+        run(found, seconds, sending, waits=waits).seconds
+        for sending, waits in ((0.0, False), (0.1, False), (0.1, True))
+    )
+    assert alone < beside < waiting
+    assert (waiting - alone) / micro_batches == pytest.approx(0.2, rel=0.15)

@@ -73,3 +73,15 @@ def test_attention_of_every_kind_gets_a_rate_of_its_own() -> None:
     assert {(kind.causal, kind.head_dim) for kind in operators.attention} == {(True, 64), (False, 128)}
     assert len(set(operators.rate.tolist())) == 5
     assert operators.model_flops(1) == pytest.approx(1 + 8 + 8 + 16 + 8)
+
+
+def test_products_of_experts_are_grouped_where_one_call_makes_them_all() -> None:
+    experts = "layers.0.mlp.experts.linear_fc1"
+    trace = trace_of(
+        Op(name="bmm", flops=1.0, module=experts),
+        Op(flops=2.0, phase=1, module=experts),
+        Op(flops=3.0, phase=1, module=experts, writes=((8, 0),)),
+        Op(name="bmm", flops=4.0, module="layers.0.self_attention"),
+    )
+    found = collect(trace)
+    assert sorted(found.flops(1)[found.grouped].tolist()) == [1.0, 2.0]

@@ -65,10 +65,42 @@ def test_a_copy_by_hand() -> None:
 
 
 def test_the_longer_of_arithmetic_and_traffic_counts() -> None:
-    both = step(trace_of(Op(flops=MM_RATE, moved=3 * WEIGHTS_RATE)))
-    assert both.step_seconds == pytest.approx(3.0, rel=2e-3)
+    both = step(trace_of(Op(flops=MM_RATE, moved=10 * WEIGHTS_RATE)))
+    assert both.step_seconds == pytest.approx(10.0, rel=2e-3)
     assert any("weights read by products" in note for note in both.notes)
     assert not any("weights read" in note for note in step(trace_of(BIG)).notes)
+
+
+def test_what_only_allocates_takes_the_device_no_time() -> None:
+    copied, allocated = Op(name="clone", moved=MEMORY_RATE / 2), Op(name="empty_like", moved=MEMORY_RATE)
+    assert step(trace_of(copied, allocated)).step_seconds == step(trace_of(copied)).step_seconds
+
+
+def test_rows_that_begin_at_no_multiple_of_sixteen_bytes_are_slower_to_multiply() -> None:
+    """GPT-2's vocabulary of 50257, and as it is padded."""
+
+    def time(columns: int) -> StepTime:
+        return step(trace_of(Op(flops=1e15, writes=((8, 0),), shapes=(f"[4096, {columns}] bfloat16",))))
+
+    odd, padded = time(50257), time(50304)
+    assert odd.step_seconds / padded.step_seconds == pytest.approx(1 / 0.69, rel=1e-3)
+    assert odd.low_seconds == pytest.approx(padded.low_seconds)
+
+
+def test_a_host_that_waits_for_every_launch_leaves_the_device_idle() -> None:
+    trace = trace_of(*[Op(name="clone", moved=MEMORY_RATE * 1e-4)] * 100)
+    beside, after = (
+        RooflineModel(blocking=blocking).step_time(work(trace), H100).step_seconds for blocking in (False, True)
+    )
+    assert after - beside == pytest.approx(100 * HOST)
+
+
+def test_attention_of_few_heads_takes_longer_a_head() -> None:
+    def seconds(heads: int) -> float:
+        name = "_scaled_dot_product_cudnn_attention[causal,128]"
+        return step(trace_of(Op(name=name, flops=4.0 * heads * 4096**2 * 128))).step_seconds / heads
+
+    assert seconds(8) / seconds(1024) == pytest.approx(1 + 0.55 * 132 * 2 * 128 / 4096 / 8, rel=0.02)
 
 
 def test_small_operators_wait_for_the_host() -> None:
@@ -133,8 +165,9 @@ def test_hooks_that_run_once_in_a_step_are_spread_over_its_micro_steps() -> None
 def test_causal_kernels_do_half_of_the_counted_work() -> None:
     trace = trace_of(Op(name="_scaled_dot_product_cudnn_attention", flops=1e15))
     causal, full = step(trace), step(trace, causal_attention=False)
-    assert causal.forward_seconds == pytest.approx(1e15 / 2 / 518e12, rel=1e-3)
-    assert full.forward_seconds == pytest.approx(1e15 / 609e12, rel=1e-3)
+    waited = 0.55 * 132 * 128 * 128 / (16384 * 2048)  # what a chart's call waits for, of its time
+    assert causal.forward_seconds == pytest.approx(1e15 / 2 / (518e12 * (1 + 2 * waited)), rel=1e-3)
+    assert full.forward_seconds == pytest.approx(1e15 / (609e12 * (1 + waited)), rel=1e-3)
 
 
 def test_recomputation_costs_time_and_no_model_flops() -> None:

@@ -2,8 +2,9 @@
 
     .venv/bin/python -m benchmarks.accuracy.kernels.left_out [--measured FOLDER]
 
-Attention needs no file: its tables are the planner's own. FOLDER holds aiconfigurator's tables of products
-(`GPU--gemm.csv.gz`: gemm_dtype, m, n, k, microseconds); with it benchmarks/results/left_out.md is written. Exit code 2
+Attention of many heads needs no file: its tables are the planner's own. FOLDER holds aiconfigurator's tables of
+products (`GPU--gemm.csv.gz`: gemm_dtype, m, n, k, microseconds) and of attention (`GPU--attention_prefill.csv.gz`:
+batch_size, isl, num_heads, head_dim, microseconds); with it benchmarks/results/left_out.md is written. Exit code 2
 where there is none.
 """
 
@@ -18,6 +19,7 @@ from statistics import fmean, median
 
 import numpy as np
 
+from benchmarks.accuracy.kernels import waits
 from gpu_plan.planner.errors import InputError, PlanError
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.gpu import Gpu
@@ -31,7 +33,7 @@ _TABLES = {
     "l40s": ("l40s", 96), "rtx_pro_6000_server": ("rtx-pro-6000-server", 128),
 }  # fmt: skip
 """Device and megabytes of its L2."""
-_ROWS = ((1, 1), (2, 16), (17, 64), (65, 256))
+_ROWS = ((1, 1), (2, 16), (17, 64), (65, 256), (257, 1024))
 _HEAD = """# One device's operators told by the others'
 
 Written by `python -m benchmarks.accuracy.kernels.left_out --measured FOLDER` over aiconfigurator's tables
@@ -59,8 +61,11 @@ class Products:
         m, n, k, micros = self.shapes.T
         flops, moved = 2 * m * n * k, 2 * (m * n + m * k + n * k)
         share = rates.complete_shares("16-bit")[self.gpu.id][1]
-        arithmetic = flops / (share * self.gpu.peak_flops["bfloat16"]) / rates.intensity_share(flops / moved)
-        seconds = np.maximum(arithmetic, moved / bytes_per_s) + rates.kernel_overhead_seconds()
+        arithmetic = flops / (share * self.gpu.peak_flops["bfloat16"])
+        seconds = (
+            rates.beside_each_other(arithmetic, moved / bytes_per_s, np.zeros(len(m), np.bool_))
+            + rates.kernel_overhead_seconds()
+        )
         return np.asarray(seconds / (micros * 1e-6) - 1, dtype=np.float64)
 
 
@@ -139,7 +144,22 @@ def page(folder: Path | None) -> str:
         parts += [f"| {gpu} | {m} | {' | '.join(f'{value:.0%}' for value in told)} |" for gpu, m, told in rows]
         means = [fmean(told[column] for _, _, told in rows) for column in range(6)]
         parts += [f"| *mean* | | {' | '.join(f'{value:.0%}' for value in means)} |"]
+        parts += _waits(folder)
     return "\n".join(parts) + "\n"
+
+
+def _waits(folder: Path) -> list[str]:
+    """Attention of few heads and samples, on devices whose multiprocessors are known."""
+    known = [(table, gpu_id) for table, (gpu_id, _) in _TABLES.items() if load_gpus()[gpu_id].sm_count]
+    tables = {gpu_id: waits.read(folder / f"{table}--attention_prefill.csv.gz", gpu_id) for table, gpu_id in known}
+    parts = ["\n## Attention of 4 to 64 samples x heads, causal, 1,024 to 8,192 tokens\n"]
+    parts += ["Median absolute errors beside the rate of many; others: of the same architecture where there are any.\n"]
+    parts += [
+        "| device | head dimension | blocks waited for | none | own blocks | others' |\n|---|---|---|---|---|---|"
+    ]
+    for gpu_id, size, blocks, errors in waits.told(tables):
+        parts += [f"| {gpu_id} | {size} | {blocks:.2f} | {' | '.join(f'{error:.0%}' for error in errors)} |"]
+    return parts
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,6 +9,7 @@ instead of estimating anew. Exit code 2 where a file is no truth file or holds n
 
 import argparse
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,21 @@ def document(lines: Sequence[Mapping[str, Any]], aside: Sequence[str]) -> dict[s
         "ratios": ratios(lines),
         "between strategies": between_strategies(lines),
         "over devices": over_devices(lines),
+        "farthest": farthest(lines),
         "set aside": dict(Counter(aside).most_common()),
+    }
+
+
+def farthest(lines: Sequence[Mapping[str, Any]], count: int = 40) -> dict[str, dict[str, Any]]:
+    """The rows whose times are farthest from what was measured, by their factor."""
+    order = sorted(lines, key=lambda line: -abs(math.log(line["ratio"])))[:count]
+    return {
+        f"{line['id']} {line['gpus']} {line['degrees'] or line['strategy']}, {line['micro_batch']} samples": {
+            "measured": f"{line['measured']:.2f} s",
+            "over": f"{line['ratio']:.2f}",
+            "inside": "yes" if line["inside"] else "no",
+        }
+        for line in order
     }
 
 
@@ -112,18 +127,22 @@ def page(found: Mapping[str, Any]) -> str:
     if found["over devices"]:
         parts += ["## Over numbers of devices\n\nTokens a second and device on most over those on fewest.\n"]
         parts += [_table("job", found["over devices"])]
+    parts += ["## The farthest forty\n\nPredicted over measured time, and whether the measured one is inside.\n"]
+    parts += [_table("row", found["farthest"])]
     reasons = "\n".join(f"- {count}: {reason}" for reason, count in found["set aside"].items())
     return "\n".join([*parts, f"## Set aside\n\n{reasons}"]) + "\n"
 
 
-def _table(title: str, rows: Mapping[str, Mapping[str, float | int]]) -> str:
+def _table(title: str, rows: Mapping[str, Mapping[str, float | int | str]]) -> str:
     keys = list(next(iter(rows.values()), {}))
     lines = [f"| {' | '.join([title, *(key.replace('_', '-') for key in keys)])} |", "|" + "---|" * (len(keys) + 1)]
     lines += [f"| {name} | {' | '.join(_cell(key, row[key]) for key in keys)} |" for name, row in rows.items()]
     return "\n".join(lines) + "\n"
 
 
-def _cell(key: str, value: float | int) -> str:
+def _cell(key: str, value: float | int | str) -> str:
+    if isinstance(value, str):
+        return value
     if isinstance(value, int):
         return str(value)
     return f"{value:.2f}" if key in ("correlation", "others") else f"{value:+.1%}" if key == "bias" else f"{value:.1%}"

@@ -25,6 +25,13 @@ Zay (bigscience-workshop/bigscience train/tr11-176B-ml/README.md)."""
 _OLD = {
     "megatron.overlap": "false", "megatron.gradient_fusion": "false", "megatron.grad_dtype": "bfloat16",
 }  # fmt: skip
+_DROPOUT = 0.1
+"""Of activations and of attention's weights in Megatron-LM's GPT (arguments.py), as vTrain's own model has it
+(src/model/ gpt_model.py) and BigScience's jobs did (train/tr11-176B-ml/README.md: "the default dropout settings are
+inherited")."""
+_MOST_UNBLOCKED = 160
+"""GPUs from which on BigScience's large models hung on Jean Zay unless every launch was waited for (train/tr11-176B-ml/
+chronicles-prequel.md: CUDA_LAUNCH_BLOCKING=1; "320, async: always hangs")."""
 _CORE = {"megatron.cross_entropy": "te", "megatron.overlap": "false"}
 _EIGHT_BITS = re.compile(r"fp8|fp4|float8", re.IGNORECASE)
 _MOST_DEGREE = 2**14
@@ -77,6 +84,7 @@ def setup_of(row: Row) -> Setup:
     found = list(layouts(workload, cluster, checkpointing))
     if len(found) != 1:
         raise SetAside("its degrees do not make up its devices")
+    layout = replace(found[0], hidden_dropout=_DROPOUT, attention_dropout=_DROPOUT) if old else found[0]
     return Setup(
         source=None,
         config=config,
@@ -91,7 +99,8 @@ def setup_of(row: Row) -> Setup:
         differences=("Megatron-DeepSpeed's layers: compared with Megatron-core's, without fused attention",)
         if old
         else (),
-        layout=found[0],
+        layout=layout,
+        blocking=group.startswith("bigscience") and cluster.world_size > _MOST_UNBLOCKED,
     )
 
 
@@ -117,7 +126,7 @@ def _attention(old: bool, config: Mapping[str, Any]) -> Attention:
     """Transformer Engine's flash attention, cuDNN's for keys that are wider than values; none that is fused before."""
     if old:
         return Attention.EAGER
-    return Attention.SDPA if config.get("kv_lora_rank") else Attention.FLASH
+    return Attention.SDPA
 
 
 def _sizes(row: Row) -> dict[str, int]:

@@ -33,6 +33,8 @@ class Setup:
     differences: tuple[str, ...]
     layout: Layout | None = None
     """Degrees of a job of Megatron-core; None: the row's class runs."""
+    blocking: bool = False
+    """Whether the host waited for every launch."""
 
     @property
     def family(self) -> Family:

@@ -13,6 +13,13 @@ _WIDE, _HALF = 4, 2
 _TOUCHED = 28 + 6
 """Bytes an element of FusedAdam's step: gradient, main parameter and two moments read, the last three written in fp32;
 and the main parameter read again and written in 16 bits."""
+_CLEARED, _CHECKED, _SCALED = 1, 1, 2
+"""Passes over a rank's own buffer of gradients, once a step: written to begin with (param_and_grad_buffer.py: reset),
+read for their norm, which must be a number (check_grads; --check-for-nan-in-loss-and-grad is the default), and
+multiplied by one over the data parallel ranks before they are summed (start_grad_sync: gradient_scaling_factor)."""
+_CLIPPED = 4 + 8
+"""Bytes an element that the rank steps: read for the norm of all, read and written by clipping (clip_grads.py:
+get_grad_norm_ fp32, clip_grad_by_total_norm_fp32)."""
 _MOMENTS = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
 
 
@@ -56,9 +63,19 @@ def planned_rank(context: RankContext) -> RankPlan:
     return RankPlan(
         stream=stream,
         collectives=_collectives(context.trace, rules, part.layout),
-        optimizer_work=OptimizerWork(parameter_bytes_read_written=stepped * _TOUCHED, elements=stepped),
+        optimizer_work=OptimizerWork(
+            parameter_bytes_read_written=stepped * (_TOUCHED + (_CLIPPED if context.clipping else 0))
+            + buffer_bytes(context.trace, rules),
+            elements=stepped,
+        ),
         notes=notes_of(context),
     )
+
+
+def buffer_bytes(trace: StepTrace, rules: StateRules) -> int:
+    """Bytes that pass through the device's memory once a step around a rank's whole buffer of gradients."""
+    passes = _CLEARED + _CHECKED + (_SCALED if rules.data_parallel > 1 else 0)
+    return sum(one.numel for one in trace.parameters) * rules.gradient_bytes * passes
 
 
 def _collectives(trace: StepTrace, rules: StateRules, layout: Layout) -> tuple[Collective, ...]:

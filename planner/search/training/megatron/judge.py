@@ -72,7 +72,9 @@ def judge_megatron(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
         if id(trace) not in known:
             known[id(trace)] = _time(evaluator, family, batch, trace)
         times.append(known[id(trace)])
-    timeline = timeline_of(evaluator, batch, ranks, cuts, traces, times)
+    # p2p_communication.py: _communicate waits for what is sent as for what is received; with virtual stages it goes
+    # beside what is computed (--overlap-p2p-communication).
+    timeline = timeline_of(evaluator, batch, ranks, cuts, traces, times, waits=layout.virtual == 1)
     step = PipedStep(ranks=ranks, profiles=profiles, timeline=timeline)
     return step, step_time(evaluator, family, batch, step, times)
 

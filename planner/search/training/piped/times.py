@@ -70,8 +70,11 @@ def timeline_of(
     cuts: Sequence[StageCut],
     traces: dict[StageCut, StepTrace],
     times: Sequence[StageTime],
+    *,
+    waits: bool = False,
 ) -> Timeline:
-    """When every action of a step runs; what a stage waits for within it belongs to its own time."""
+    """When every action of a step runs; what a stage waits for within it belongs to its own time. `waits`: a rank
+    computes nothing while it sends."""
     seconds = {}
     for stage, time in enumerate(times):
         seconds[Kind.FORWARD, stage] = time.forward
@@ -87,7 +90,7 @@ def timeline_of(
         ),
         default=0,
     )
-    return run([one.place.order for one in ranks], seconds, _sending(evaluator, len(ranks), sent))
+    return run([one.place.order for one in ranks], seconds, _sending(evaluator, len(ranks), sent), waits=waits)
 
 
 def _sending(evaluator: Judge, degree: int, nbytes: int) -> float:
