@@ -151,8 +151,8 @@ def collect(trace: StepTrace, *, each: bool = False) -> Operators:
     rates = np.where(has_flops & (told[trace.op_name] >= 0), told[trace.op_name], classes) if len(told) else classes
     items, grouped, misaligned = _item_bytes(trace), _grouped(trace), has_flops & _misaligned(trace)
     bytes_fixed = bytes_fixed + _added_to_buffers(trace, grouped)
-    told = (rates, classes, trace.op_phase, items, grouped, misaligned)
-    columns = (*told, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
+    said = (rates, classes, trace.op_phase, items, grouped, misaligned)
+    columns = (*said, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
     first, count = (np.arange(len(classes)), np.ones(len(classes))) if each else _groups(columns)
     return Operators(
         operator_class=classes[first],
