@@ -87,7 +87,8 @@ def script_arguments(target: Target, options: ScriptOptions, resume_from: Path |
             field="gradient_accumulation_steps",
         ),
     ]
-    if saved.model.has_sequence:
+    if saved.model.has_sequence and not _own(workload, "seq_len"):
+        # A captured length is that of the batch that was seen: to ask for it would cut longer samples of the job.
         length = str(workload["seq_len"])
         asked.append(
             ScriptArgument(

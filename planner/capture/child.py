@@ -20,7 +20,7 @@ from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outc
 from gpu_plan.planner.capture.script.program import Program
 from gpu_plan.planner.capture.unwritten import refusals
 from gpu_plan.planner.capture.unwritten.redirect import Redirect
-from gpu_plan.planner.capture.watch.problem import described
+from gpu_plan.planner.capture.watch.problem import described, in_place_of_kernels
 from gpu_plan.planner.capture.watch.unsloth import in_place_of
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.neighbours import admit
@@ -147,7 +147,7 @@ def _failed(problem: BaseException, script: Path, window: Any, swallowed: list[B
     if instead is not None:
         return Outcome(stage="unsupported", message=instead, file=file, line=line)
     plain = isinstance(problem, PlanError)
-    text = str(problem)[:300] if plain else described(problem)
+    text = str(problem)[:300] if plain else described(problem) + in_place_of_kernels(problem)
     whole = "" if plain else "".join(traceback.format_exception(problem, limit=-_FRAMES))[-_MOST_TOLD:]
     return Outcome(stage="unsupported" if plain else "raised", message=text, file=file, line=line, whole=whole)
 

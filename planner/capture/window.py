@@ -168,7 +168,8 @@ class Window:
         profile = _profile(self._request)
         device = self._request.device
         # By itself a process takes one GPU: with more, transformers' Trainer would wrap the model in DataParallel.
-        seen = device.count if launched_by_torchrun(Path(self._request.script)) else 1
+        joins = launched_by_torchrun(Path(self._request.script), self._request.world_size)
+        seen = device.count if joins else 1
         stack.enter_context(cuda_answers(device, seen))
         stack.enter_context(accelerator_answers(device, seen))
         if device.capability_major is not None:

@@ -85,6 +85,23 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model(torch.ones(2, 4, device="cuda")).sum().backward()
 optimizer.step()
 """
+JOINED_ELSEWHERE = """
+import torch
+from ours import join
+model = torch.nn.Linear(4, 4).cuda()
+model = join(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(2, 4, device="cuda")).sum().backward()
+optimizer.step()
+"""
+JOINS = """
+import os, torch
+def join(model):
+    if "RANK" not in os.environ:
+        return model
+    torch.distributed.init_process_group("nccl")
+    return torch.nn.parallel.DistributedDataParallel(model, device_ids=[int(os.environ["LOCAL_RANK"])])
+"""
 UNKNOWN_TOKENS = """
 import torch
 from transformers import AutoTokenizer
@@ -113,6 +130,11 @@ def _document(script: Path, capsys: pytest.CaptureFixture[str], *options: str) -
 def test_the_users_own_code_is_told_of_the_planned_gpu(tmp_path: Path) -> None:
     wanted = "((False, 'cpu'), 'cuda:0', True, False, 0, True, torch.float16)"
     assert wanted in _said(ASKS, tmp_path)
+
+
+def test_a_missing_package_of_kernels_says_what_is_planned_in_its_place(tmp_path: Path) -> None:
+    said = _said("from flash_attn import flash_attn_func\n", tmp_path)
+    assert "flash_attn is of GPUs: guard its import" in said
 
 
 def test_tied_weights_stay_one(tmp_path: Path) -> None:
@@ -154,3 +176,14 @@ def test_a_tokenizer_without_a_model_is_stood_in_for(tmp_path: Path, capsys: pyt
     path.write_text(UNKNOWN_TOKENS)
     document = _document(path, capsys, "--data", "standin")
     assert any("for no config says its size" in line["text"] for line in document["assumptions"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("gpus", "wrapper"), [("2xT4", "DistributedDataParallel"), ("1xT4", "")])
+def test_a_module_of_the_project_may_join_the_ranks(
+    gpus: str, wrapper: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ours.py").write_text(JOINS)
+    (tmp_path / "train.py").write_text(JOINED_ELSEWHERE)
+    assert main([str(tmp_path / "train.py"), "--gpus", gpus, "--pin", "--json", "--no-cache"]) in (0, 1)
+    told = json.loads(capsys.readouterr().out)["workload"]["script"]
+    assert told.get("wrapper", "") == wrapper

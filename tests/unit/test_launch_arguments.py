@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,15 @@ def test_the_users_own_arguments_win(tmp_path: Path, words: tuple[str, ...]) -> 
 
 def test_the_same_value_from_the_user_is_no_difference(tmp_path: Path) -> None:
     assert drawn(tmp_path, cli(), "--batch-size", "4").not_applied == ()
+
+
+def test_a_captured_length_is_the_datas_and_cuts_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(cli()))
+    plan = saved("fsdp", "8xH100")
+    seen = replace(plan, workload={**plan.workload, "basis": {**plan.workload["basis"], "seq_len": "captured"}})  # type: ignore[dict-item]
+    found = draw(job(seen, script), read_script(script), folder=tmp_path / "run", resume_from=None)
+    assert "--seq-len" not in found.target.arguments
 
 
 def test_a_batch_of_all_ranks_is_not_taken_for_one_ranks(tmp_path: Path) -> None:

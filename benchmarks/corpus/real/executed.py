@@ -34,6 +34,19 @@ _DATA = {
     "dpo": {"prompt": "the model", "chosen": " reads this line", "rejected": " follows another one"},
     "reward": {"chosen": "the model reads this line", "rejected": "the model follows another one"},
     "kto": {"prompt": "the model", "completion": " reads this line", "label": True},
+    "reward_modeling": {"chosen": "the model reads this line", "rejected": "the model follows another one"},
+    "gold": {
+        "messages": [
+            {"role": "user", "content": "the model reads this line"},
+            {"role": "assistant", "content": "and learns what comes after it"},
+        ]
+    },
+    "tpo": {
+        "prompt": "the model",
+        "reference": " reads each line",
+        "chosen": " reads this line",
+        "rejected": " follows another one",
+    },
     "orpo": {"prompt": "the model", "chosen": " reads this line", "rejected": " follows another one"},
     "grpo": {"prompt": "the model reads this line"},
     "rloo": {"prompt": "the model reads this line"},
@@ -55,7 +68,7 @@ CASES = (
     "karpathy/nanoGPT:train.py",
     "installed:trl/scripts/grpo.py",
     "installed:trl/scripts/rloo.py",
-    *(f"huggingface/trl:examples/scripts/{name}.py" for name in ("orpo", "gkd")),
+    *(f"huggingface/trl:examples/scripts/{name}.py" for name in ("orpo", "gkd", "tpo", "reward_modeling", "gold")),
     *(f"texttron/tevatron:src/tevatron/{name}/driver/train.py" for name in ("reranker", "retriever")),
     "PhoebusSi/Alpaca-CoT:peft/examples/conditional_generation/peft_lora_seq2seq_accelerate_fsdp.py",
 )
@@ -68,6 +81,7 @@ _TEVATRON = (
 _BESIDE = {
     "grpo": (*_ROLLED, "--reward_funcs", "get_soft_overlong_punishment"),
     "rloo": (*_ROLLED, "--reward_funcs", "get_soft_overlong_punishment"),
+    "gold": ("--teacher_model_name_or_path", "tiny", "--max_completion_length", "8"),
     "gkd": ("--teacher_model_name_or_path", "tiny", "--max_new_tokens", "8"),
 }
 """What some of TRL's scripts are given beside what all are."""

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.capture.imports import when_imported
+from gpu_plan.planner.capture.script.texts import texts
 from gpu_plan.planner.capture.sharding.own import wrapped
 from gpu_plan.planner.capture.sharding.stand_ins import FullyShardedDataParallel, fully_shard, taken
 from gpu_plan.planner.errors import InputError
@@ -63,16 +64,19 @@ class _Done:
         return True
 
 
-def launched_by_torchrun(script: Path) -> bool:
+def launched_by_torchrun(script: Path, world_size: int) -> bool:
     """Whether a script expects torchrun's or DeepSpeed's environment: it joins a process group by itself.
 
-    A mesh of devices joins one as well, and Lightning's Trainer where it has several.
+    A mesh of devices joins one as well, and Lightning's Trainer where it has several. For several ranks a project's own
+    modules count too: its trainer joins them, and the script only starts it.
     """
     try:
         text = script.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return any(word in text for word in _LAUNCHED) or _OF_LIGHTNING.search(text) is not None
+    if any(word in text for word in _LAUNCHED) or _OF_LIGHTNING.search(text) is not None:
+        return True
+    return world_size > 1 and any(word in beside for beside in texts(script)[1:] for word in _LAUNCHED)
 
 
 def launcher_words(script: Path, arguments: Sequence[str]) -> list[str]:
@@ -140,7 +144,7 @@ def _refuse_tensor_parallel(module: Any) -> None:
 @contextlib.contextmanager
 def one_rank(world_size: int, script: Path) -> Iterator[None]:
     """Within, a script that joins a process group is rank 0 of `world_size`."""
-    if launched_by_torchrun(script):
+    if launched_by_torchrun(script, world_size):
         os.environ.update(
             RANK="0",
             LOCAL_RANK="0",

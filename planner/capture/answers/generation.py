@@ -5,6 +5,8 @@ part of the step; the notes say so.
 """
 
 import contextlib
+import random
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +78,23 @@ def completions(generated: Generated, roll_out: RollOut) -> Iterator[None]:
         module.GenerationMixin.generate = generate
 
     when_imported("transformers.generation.utils", take)
+    when_imported("trl.experimental.gkd.gkd_trainer", lambda module: setattr(module, "random", _TheLonger()))
     yield
+
+
+class _TheLonger:
+    """In place of `random` where a trainer tosses whether a step is trained on given answers or on its own completions:
+    the longer one comes (trl/experimental/gkd/gkd_trainer.py: training_step)."""
+
+    def random(self) -> float:
+        """0, which every share reaches, for completions; 1 for what is given."""
+        caller = sys._getframe(1).f_locals
+        trainer, inputs = caller["self"], caller["inputs"]
+        own = inputs["prompts"].shape[1] + (trainer.generation_config.max_new_tokens or _DEFAULT_TOKENS)
+        return 0.0 if trainer.lmbda > 0 and own > inputs["input_ids"].shape[1] else 1.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(random, name)
 
 
 def _tokens(config: Any, kwargs: dict[str, Any], prompt: int) -> int:

@@ -1,6 +1,19 @@
 """An exception of the user's script in one line: what it says, and what it came from. Pure."""
 
 _LENGTH = 300
+_KERNELS = {
+    "flash_attn": "torch.nn.functional.scaled_dot_product_attention runs the same kernel",
+    "flash_attn_interface": "torch.nn.functional.scaled_dot_product_attention is planned in its place",
+    "triton": "its kernels are compiled on a GPU",
+    "liger_kernel": "--fused-loss plans its loss for MODEL",
+    "xformers": "torch.nn.functional.scaled_dot_product_attention keeps as much",
+    "apex": "torch's fused optimizers and norms keep as much",
+    "mamba_ssm": "transformers' Mamba is planned with its kernels",
+    "causal_conv1d": "transformers' Mamba is planned with its kernels",
+    "transformer_engine": "--precision fp8-mixed plans its layers for MODEL",
+    "vllm": "--generations plans its rollouts for MODEL",
+}
+"""Packages whose kernels need a GPU, with what can be planned in their place."""
 
 
 def described(problem: BaseException) -> str:
@@ -14,6 +27,16 @@ def described(problem: BaseException) -> str:
     if root is not problem and _words(root) not in text:
         text = f"{text}; caused by {_line(root)}"
     return text
+
+
+def in_place_of_kernels(problem: BaseException) -> str:
+    """What to do where a package of GPU kernels is missing, which no machine without one installs; else empty."""
+    root = _root(problem)
+    for one in (problem, root):
+        name = (getattr(one, "name", None) or "").partition(".")[0] if isinstance(one, ImportError) else ""
+        if name in _KERNELS:
+            return f" ({name} is of GPUs: guard its import, as the loop may fall back; {_KERNELS[name]})"
+    return ""
 
 
 def _line(problem: BaseException) -> str:
