@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.corpus.report
 
 Writes benchmarks/results/corpus_scripts.md, and corpus_held_scripts.md, corpus_third_scripts.md and
-so on of the later draws.
+so on of the later draws, and corpus_all_scripts.md of all with one day's code.
 """
 
 import json
@@ -21,6 +21,8 @@ from benchmarks.corpus.scripts import (
     HELD,
     HELD_RESULTS,
     RESULTS,
+    SEVENTH,
+    SEVENTH_RESULTS,
     SIXTH,
     SIXTH_RESULTS,
     THIRD,
@@ -32,6 +34,9 @@ THIRD_ARGUED = Path(__file__).parent / "argued_third_scripts.json"
 FOURTH_ARGUED = Path(__file__).parent / "argued_fourth_scripts.json"
 FIFTH_ARGUED = Path(__file__).parent / "argued_fifth_scripts.json"
 SIXTH_ARGUED = Path(__file__).parent / "argued_sixth_scripts.json"
+SEVENTH_ARGUED = Path(__file__).parent / "argued_seventh_scripts.json"
+NOW_ARGUED = Path(__file__).parent / "argued_now.json"
+"""What is not right under the label `now` (of the seventh draw `after`), by its kind and with why."""
 HELD_ARGUED = Path(__file__).parent / "argued_held_scripts.json"
 _REFUSED_AS_EXPECTED: set[tuple[str, str]] = set()
 """Scripts of the second draw whose line says what their text told, by label: argued_held_scripts.json, `refused as
@@ -98,6 +103,60 @@ def _second_page(paths: tuple[Path, Path, Path], title: str) -> None:
     paths[1].with_suffix(".md").write_text(page)
 
 
+_DRAWS = (
+    ("first", EXPECTED, RESULTS, "now"),
+    ("second", HELD, HELD_RESULTS, "now"),
+    ("third", THIRD, THIRD_RESULTS, "now"),
+    ("fourth", FOURTH, FOURTH_RESULTS, "now"),
+    ("fifth", FIFTH, FIFTH_RESULTS, "now"),
+    ("sixth", SIXTH, SIXTH_RESULTS, "now"),
+    ("seventh", SEVENTH, SEVENTH_RESULTS, "after"),
+)
+_KINDS = ("right", "misread", "wrong", "limit", "must be refused", "does not run", "not measured")
+
+
+def _now(script: str, found: dict[str, Any], label: str, argued: dict[str, list[str]]) -> str:
+    """The kind of one outcome; right where it is right, else as it is argued."""
+    outcome = (found.get(label) or (found.get("first", {}) if label == "after" else {})).get("outcome")
+    if outcome is None:
+        return "not measured"
+    return "right" if outcome == "right" else argued.get(script, ["limit" if outcome == "refused" else "wrong"])[0]
+
+
+def _all() -> str:
+    """Every draw with one day's code: what can be captured, and what is."""
+    argued = json.loads(NOW_ARGUED.read_text())
+    lines = ["# All draws of scripts with the code of 2026-11-24", "", f"| draw | {' | '.join(_KINDS)} | captured |"]
+    lines += [f"|---|{'---:|' * (len(_KINDS) + 1)}"]
+    whole: Counter[str] = Counter()
+    told = []
+    for name, expected, results, label in _DRAWS:
+        kept = json.loads(results.read_text()) if results.exists() else {}
+        rows = [row["script"] for row in json.loads(expected.read_text()) if row["runs"]]
+        kinds = {script: _now(script, kept.get(script, {}), label, argued) for script in rows}
+        counts = Counter(kinds.values())
+        whole += counts
+        lines.append(_line(name, counts))
+        told += [f"- {kinds[script]}: {script}: {argued.get(script, ['', ''])[1]}" for script in rows
+                 if kinds[script] not in ("right", "not measured")]  # fmt: skip
+    lines += [_line("all", whole), ""]
+    lines += [
+        "Captured: right, and right but for an expectation that was misread from the text, of what can be captured:"
+        " of all that runs here, less what must be refused, what does not run after all, and what was not measured.",
+        "",
+        *sorted(told),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, counts: Counter[str]) -> str:
+    able = sum(counts[kind] for kind in ("right", "misread", "wrong", "limit"))
+    share = f"{counts['right'] + counts['misread']} of {able}"
+    if able:
+        share += f" ({100 * (counts['right'] + counts['misread']) / able:.0f} %)"
+    return f"| {name} | {' | '.join(str(counts[kind]) for kind in _KINDS)} | {share} |"
+
+
 def main() -> int:
     """Writes the page."""
     read = [json.loads(path.read_text()) for path in (EXPECTED, RESULTS, ARGUED)]
@@ -107,6 +166,8 @@ def main() -> int:
     _second_page((FOURTH, FOURTH_RESULTS, FOURTH_ARGUED), "The fourth draw")
     _second_page((FIFTH, FIFTH_RESULTS, FIFTH_ARGUED), "The fifth draw")
     _second_page((SIXTH, SIXTH_RESULTS, SIXTH_ARGUED), "The sixth draw")
+    _second_page((SEVENTH, SEVENTH_RESULTS, SEVENTH_ARGUED), "The seventh draw")
+    (RESULTS.parent / "corpus_all_scripts.md").write_text(_all())
     return 0
 
 

@@ -134,6 +134,7 @@ class Window:
             origin=origin,
             batch_size=lambda: self._lengths.batch_size,
             batches=lambda: self._lengths.batches,
+            completions=lambda: self._generated.rows,
         )
         self._recorder.retained = lambda: self._noticed.note(RETAINED)
         self._recorder.joined = lambda: self._noticed.note(MODEL)

@@ -54,7 +54,7 @@ def test_an_evaluator_is_not_run_and_gives_its_main_score() -> None:
 def test_what_a_launcher_starts_is_read_from_its_text(tmp_path: Path, text: str, launched: bool) -> None:
     script = tmp_path / "train.py"
     script.write_text(text)
-    assert launched_by_torchrun(script) is launched
+    assert launched_by_torchrun(script, 1) is launched
 
 
 def test_a_loader_keeps_none_of_its_workers_limits() -> None:

@@ -47,10 +47,11 @@ class StepRecorder:
         origin: Callable[[], str],
         batch_size: Callable[[], int | None] = lambda: None,
         batches: Callable[[], int] = lambda: 0,
+        completions: Callable[[], int] = lambda: 0,
     ) -> None:
         self._known, self._reads, self._profile, self._prepare = known, reads, profile, prepare
         self._around, self._placement, self._origin = around, placement, origin
-        self._batch_size, self._batches = batch_size, batches
+        self._batch_size, self._batches, self._completions = batch_size, batches, completions
         self._began, self._optimized = 0, False
         self.each = 1
         """Backward passes of one micro step; more than one where several models each have theirs."""
@@ -271,7 +272,9 @@ class StepRecorder:
         self._wake()
         self._began = self._batches()
         self._inputs = dict(_named_tensors(args, kwargs))
-        self.samples = _samples(micro_batch_of(self._inputs), self._batch_size(), _listed((args, kwargs)))
+        self.samples = _samples(
+            micro_batch_of(self._inputs), self._batch_size(), _listed((args, kwargs)), self._completions()
+        )
         self._tracker = ModuleTracker(model)
         self._recorder = Recorder(self._tracker, self._profile, self._reads, origin=self._origin)
         self._recorder.know([*model.parameters(), *model.buffers(), *self._inputs.values()])
@@ -463,12 +466,19 @@ def micro_batch_of(inputs: dict[str, torch.Tensor]) -> int:
     return int(shaped[0].shape[0])
 
 
-def _samples(rows: int, batch_size: int | None, listed: set[int]) -> int:
-    """Samples of the micro batch.
+_PAIR = 2
+"""Answers of one prompt that are held against each other."""
+
+
+def _samples(rows: int, batch_size: int | None, listed: set[int], completions: int = 0) -> int:
+    """Samples of the micro batch; `completions`: how many the script has generated at once.
 
     A loader's batch of 8 pairs is 16 rows; where a loop cuts its batch, what it computes at once are samples. What is
-    given as texts or as one tensor for each sample is counted by its list: a tensor of it is one sample's.
+    given as texts or as one tensor for each sample is counted by its list: a tensor of it is one sample's. A group of
+    completions of one prompt, which are trained on at once, are as many samples.
     """
+    if batch_size == 1 and rows == completions and rows > _PAIR:
+        return rows
     if batch_size and (batch_size in listed or (rows > batch_size and rows % batch_size == 0)):
         return batch_size
     return rows
