@@ -395,7 +395,8 @@ _LATER = (
         # transformers 5.23, distributed/configuration_utils.py: DistributedConfig ("Not wired up yet."); no class's
         # base_model_tp_plan has the style `sequence_parallel`.
         why="transformers, which spreads tensor parallel here, has sequence parallel reserved and not wired up"
-        " (DistributedConfig.enable_sequence_parallel): leave it out; --cp splits sequences over ranks",
+        " (DistributedConfig.enable_sequence_parallel): leave it out; --cp splits sequences over ranks, and --stack"
+        " torchtitan cuts them between the products of --tp",
     ),
 )
 

@@ -105,6 +105,13 @@ def _check_product(given: Given, cluster: Cluster) -> None:
         raise UsageError(f"--dp-replicate {replicas} does not divide {cluster.world_size} GPUs")
     if cluster.world_size % degree:
         raise UsageError(f"--tp {degree} does not divide {cluster.world_size} GPUs")
+    traits = None if given.strategy is None else traits_of(given.strategy)
+    alone = traits is not None and traits.tensor_parallel == "all" and not traits.pipeline_parallel
+    if alone and degree not in (1, cluster.world_size):
+        raise UsageError(
+            f"--strategy {given.strategy} computes one copy over all {cluster.world_size} GPUs: --tp"
+            f" {cluster.world_size}, or leave --strategy out, and the copies' parts are shared out over the groups"
+        )
     if cluster.world_size // replicas % experts:
         among = f" over {replicas} replicas" if replicas > 1 else ""
         raise UsageError(f"--ep {experts} does not divide {cluster.world_size} GPUs{among}")

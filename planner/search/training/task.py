@@ -189,6 +189,8 @@ class TrainingTask:
             problem = why_whole(self._workload, method) or why_uncut(length, family.context_parallel, method)
             if problem is not None:
                 return f"--cp {family.context_parallel}: {problem}"
+        if family.layout is None and (problem := self.bounds.why_not(family)) is not None:
+            return problem
         return family.strategy.refuses(self.evaluator.context(family, self.cuts[0].accumulation_steps, trace))
 
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:

@@ -72,20 +72,37 @@ def _sources(model_type: str) -> Iterator[ast.Module]:
         yield ast.parse(path.read_text(encoding="utf-8"))
 
 
+def undivided(config: Mapping[str, Any], degree: int) -> str | None:
+    """Heads of which so many ranks would get a part, as the models' own reshapes forbid; None where none."""
+    counts = _counts(config, _HEADS)
+    return next((f"{count} {_words(key)}" for key, count in counts.items() if count % degree), None)
+
+
 def divides(config: Mapping[str, Any], degree: int) -> bool:
-    """Whether so many ranks get whole heads, as the models' own reshapes need them."""
-    text = config.get("text_config")
-    table = text if isinstance(text, Mapping) else config
-    heads = [table[key] for key in _HEADS if isinstance(table.get(key), int)]
-    return all(count % degree == 0 for count in heads)
+    """Whether so many ranks get whole heads."""
+    return undivided(config, degree) is None
+
+
+def undivided_experts(config: Mapping[str, Any], ranks: int) -> str | None:
+    """Experts of which so many ranks would get a part; None where none, or where the config does not say how many."""
+    counts = _counts(config, _EXPERT_COUNTS)
+    return next((f"{count} experts a layer" for count in counts.values() if count <= 0 or count % ranks), None)
 
 
 def divides_experts(config: Mapping[str, Any], ranks: int) -> bool:
     """Whether so many ranks get whole experts, of a config that says how many a layer has."""
+    return bool(_counts(config, _EXPERT_COUNTS)) and undivided_experts(config, ranks) is None
+
+
+def _counts(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, int]:
     text = config.get("text_config")
     table = text if isinstance(text, Mapping) else config
-    counts = [table[key] for key in _EXPERT_COUNTS if isinstance(table.get(key), int)]
-    return bool(counts) and all(count > 0 and count % ranks == 0 for count in counts)
+    return {key: table[key] for key in keys if isinstance(table.get(key), int)}
+
+
+def _words(key: str) -> str:
+    """`num_key_value_heads` for people."""
+    return "key-value heads" if "key_value" in key else "attention heads"
 
 
 def dispatching(spec: ModelSpec, plan: Mapping[str, str]) -> set[str]:

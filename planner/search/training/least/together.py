@@ -31,6 +31,8 @@ from gpu_plan.planner.trace.parallel.plans import (
     parallel_plan,
     replicated,
     sums_of,
+    undivided,
+    undivided_experts,
 )
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError
 
@@ -71,6 +73,18 @@ class Bounds:
         config = self.evaluator.config
         plan = parallel_plan(_type_of(config), EXPERT) or {}
         return config is not None and DISPATCHES in plan.values() and divides_experts(config, ranks)
+
+    def why_not(self, family: Family) -> str | None:
+        """Why ranks get no whole heads or experts, as far as the config tells; None where nothing is in the way."""
+        config, name = self.evaluator.config, self.evaluator.provider.spec().class_name
+        if config is None:
+            return None
+        degrees = ((family.tensor_parallel, undivided), (family.expert_parallel, undivided_experts))
+        for ranks, tells in degrees:
+            what = tells(config, ranks) if ranks > 1 else None
+            if what is not None:
+                return f"{name} has {what}, which {ranks} GPUs do not divide"
+        return None
 
     def least(self, family: Family, cuts: list[Batch]) -> Least:
         """Over the cuts, smallest micro batch first. Traces the whole model at most, never a part."""
