@@ -111,14 +111,16 @@ def test_a_degree_over_nodes_is_warned_of(plan: Plan) -> None:
     assert any("--tp 4 spans 2 nodes of 2 GPUs" in said["text"] for said in found["assumptions"])
 
 
-def test_it_is_launched_by_torchrun_and_told_its_degrees(
+def test_it_is_launched_with_its_degree_in_the_file(
     plan: Plan, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved, script = folder / "plan.json", folder / "train.py"
     script.write_text("loss.backward()\n")
     assert plan("llama-3", "--gpus", "2xcpu", "--tp", "2", "--pin", "--save", str(saved))[0] == 0
     assert main(["--plan", str(saved), "--execute", str(script), "--dry-run"]) == 0
-    assert "/torchrun --nnodes 1 --nproc-per-node 2" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "accelerate-launch --config_file" in out
+    assert "parallelism_config_tp_size: 2" in out
     script.write_text("model = DistributedDataParallel(model)\nloss.backward()\n")
     assert main(["--plan", str(saved), "--execute", str(script), "--dry-run"]) == 4
     assert "is not for one that --tp spreads over the ranks" in capsys.readouterr().err
