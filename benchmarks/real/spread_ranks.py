@@ -141,8 +141,8 @@ def page(found: Sequence[Row]) -> str:
         " and may be the last to hold what a collective put out; the profiler does not see what it frees. Groups have"
         " one thread here, and a barrier follows each wait (`tests/support/ranks/settled_groups.py`): without that, a"
         " rank stood up to 286,720 bytes above on a loaded machine, another rank each time.",
-        "- The one figure that differs, by 512 bytes: what transformers loads of a late rank's uneven shard has no"
-        " padding before the first forward gives it some (`_fsdp_param.py: reset_sharded_param`). It is no peak.",
+        "- What differs, by 512 or 1,024 bytes: what transformers loads of a late rank's uneven shard has no padding"
+        " before the first forward gives it some (`_fsdp_param.py: reset_sharded_param`). It is no peak.",
         "",
         "| case | ranks | compared | figures | equal | at first | largest difference | at first | highest peak |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.profile import PeakDetails, known
 from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.search.front import beats, completed, front
@@ -140,6 +141,21 @@ def test_a_few_percent_cannot_be_told_whatever_the_rates() -> None:
     assert RANKING.ordered([slow, fast])[0] is slow
     far = judged("far", (1.06, 1.4, 0.7))
     assert not RANKING.ties(far, fast), "more than a twentieth longer in expectation"
+
+
+def test_what_may_not_fit_is_told_where_what_fits_offloads_and_is_much_slower() -> None:
+    offloaded, other = judged("offloaded", (2.0,), host=3, parts=105), judged("other", (2.4,), host=3, parts=106)
+    needs = Term(name="context", low=GIB // 2, expected=GIB // 2, high=3 * GIB, basis="measured", source="a test")
+    unsure = replace(judged("unsure", (1.0,), used=15), terms=(needs,))
+    assert unsure.verdict == "tight"
+    found = RANKING.ordered([unsure, other, offloaded])
+    assert [plan.name for plan in found] == ["offloaded", "other", "unsure"]
+    sentence = why(RANKING, found)
+    assert sentence is not None
+    assert sentence.endswith(
+        "unsure takes 0.50 times as long (0.45 to 0.56) without the node's RAM, but may not fit the device"
+    )
+    assert "unsure" not in (why(RANKING, [offloaded, other, replace(unsure, times=(1.9,))]) or "")
 
 
 def test_what_needs_ram_that_is_not_known_goes_last_and_says_so() -> None:

@@ -49,9 +49,30 @@ def rules(ranking: Ranking) -> tuple[str, ...]:
 
 
 def why(ranking: Ranking, plans: Sequence[Judgement]) -> str | None:
-    """One sentence: why the first won over the second; None where there is no second."""
-    if len(plans) < 2:
-        return None
+    """One sentence: why the first won over the second, and what would be faster without the node's RAM if it fits; None
+    where there is no second."""
+    return None if len(plans) < 2 else _over_second(ranking, plans) + _beyond(plans)
+
+
+def _beyond(plans: Sequence[Judgement]) -> str:
+    """The fastest of the plans that may not fit, where what fits offloads and takes longer at all rates."""
+    first = plans[0]
+    unsure = [plan for plan in plans[1:] if standing(plan) > standing(first) and not plan.offloads]
+    if not first.offloads or not unsure:
+        return ""
+    fastest = min(unsure, key=lambda plan: plan.seconds[0])
+    times = ratio(fastest.seconds, first.seconds)
+    if fastest is plans[1] or times.expected * _CLEARLY > 1:
+        return ""
+    lacks = fastest.conditions[0].words if fastest.conditions else "may not fit the device"
+    return f"; {fastest.full_title} takes {_longer(times)} without the node's RAM, but {lacks}"
+
+
+_CLEARLY = 1.25
+"""How many times as fast a plan has to be, to be told of though it may not fit."""
+
+
+def _over_second(ranking: Ranking, plans: Sequence[Judgement]) -> str:
     first, second = plans[0], plans[1]
     if standing(first) != standing(second):
         lacks = second.conditions[0].words if second.conditions else "may not fit the device"
