@@ -46,6 +46,17 @@ class AttentionCall:
         return self.query.shape[-1], self.key.shape[-1], self.value.shape[-1]
 
     @property
+    def broadcasts(self) -> bool:
+        """Whether batch or heads of four-dimensional arguments differ, which no fused kernel takes.
+
+        pytorch aten/src/ATen/native/transformers/sdp_utils_cpp.h: check_batch_size_and_num_heads_dense; heads may
+        differ where the call says so (`enable_gqa`). Falcon's one key and value serve all queries without saying so.
+        """
+        tensors = (self.query, self.key, self.value)
+        heads_differ = not self.grouped and len({tensor.shape[-3] for tensor in tensors}) > 1
+        return heads_differ or len({tensor.shape[0] for tensor in tensors}) > 1
+
+    @property
     def needs_gradient(self) -> bool:
         return torch.is_grad_enabled() and any(t.requires_grad for t in (self.query, self.key, self.value))
 
@@ -55,10 +66,9 @@ def choose_cuda_backend(capability: tuple[int, int], call: AttentionCall) -> Att
 
     pytorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: priority_order, check_prefer_cudnn_attention
     (cuDNN first on compute capability 9 and 10 with cuDNN above 9.15), can_use_cudnn_attention,
-    can_use_flash_attention, can_use_mem_efficient_attention (grouped queries only in sources newer than 2.13);
-    sdp_utils_cpp.h: check_batch_size_and_num_heads_dense (no fused kernel broadcasts a batch).
+    can_use_flash_attention, can_use_mem_efficient_attention (grouped queries only in sources newer than 2.13).
     """
-    if call.query.dim() != 4 or len({t.shape[0] for t in (call.query, call.key, call.value)}) > 1:
+    if call.query.dim() != 4 or call.broadcasts:
         return AttentionBackend.MATH
     dtype = call.query.dtype
     half = dtype is torch.float16 or (dtype is torch.bfloat16 and capability >= (8, 0))
@@ -73,7 +83,7 @@ def choose_cuda_backend(capability: tuple[int, int], call: AttentionCall) -> Att
 
 def choose_cpu_backend(call: AttentionCall) -> AttentionBackend:
     """pytorch aten/src/ATen/native/transformers/sdp_utils_cpp.cpp: use_flash_attention_cpp."""
-    plain = call.dropout == 0.0 and call.query.dim() == 4 and call.query.stride(-1) == 1
+    plain = call.dropout == 0.0 and call.query.dim() == 4 and call.query.stride(-1) == 1 and not call.broadcasts
     return AttentionBackend.FLASH_CPU if plain and len(set(call.head_sizes)) == 1 else AttentionBackend.MATH
 
 

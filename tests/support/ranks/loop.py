@@ -1,7 +1,7 @@
 """Two iterations of a training loop as a user writes it, profiled from the model's construction on."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -80,8 +80,7 @@ def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[
         mark("built")
         model = wrap(model, case)
         mark("wrapped")
-        options = {"foreach": case.optimizer == Optimizer("adamw")}
-        optimizer = torch.optim.AdamW(groups_of(model), lr=1e-3, **options)
+        optimizer = optimizer_of(case, groups_of(model))
         held: dict[str, Any] = {}
         for iteration in range(ITERATIONS):
             for micro_step in range(case.accumulation):
@@ -96,6 +95,13 @@ def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[
         return model, optimizer, held
 
     return body
+
+
+def optimizer_of(case: RankCase, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    """torch's own; a case that names no loop takes the list operations that CUDA would."""
+    if case.optimizer == Optimizer("sgd-momentum"):
+        return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, foreach=True)
+    return torch.optim.AdamW(parameters, lr=1e-3, foreach=case.optimizer == Optimizer("adamw"))
 
 
 def groups_of(model: nn.Module) -> list[dict[str, Any]]:

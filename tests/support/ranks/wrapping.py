@@ -99,7 +99,7 @@ def _fully_shard(model: nn.Module, case: RankCase) -> nn.Module:
         auto_wrap_policy="transformer_based_wrap",
         transformer_cls_names_to_wrap=list(case.layers) or None,
         cpu_ram_efficient_loading=False,
-        reshard_after_forward=True,
+        reshard_after_forward=case.settings.get("fsdp.reshard_after_forward") != "false",
         mixed_precision_policy=policy if case.precision.is_mixed else None,
     )
     accelerator: Any = SimpleNamespace(

@@ -16,7 +16,6 @@ from torch import nn
 
 from gpu_plan.planner.trace.inputs.batch import training_loss
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
-from gpu_plan.planner.workload.training import Optimizer
 from tests.support.cpu_reference import mark, real_twin
 from tests.support.ranks.case import RankCase
 
@@ -79,7 +78,7 @@ def import_deepspeed() -> Any:
 
 def zero_body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[], Any]:
     """The loop, to be measured."""
-    from tests.support.ranks.loop import with_adapters
+    from tests.support.ranks.loop import optimizer_of, with_adapters
     from tests.support.ranks.quantised import quantised
 
     deepspeed = import_deepspeed()
@@ -97,7 +96,7 @@ def zero_body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callab
         set_checkpointing(model, case.checkpointing)
         mark("built")
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=1e-3, foreach=case.optimizer == Optimizer("adamw"))
+        optimizer = optimizer_of(case, trained)
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config_params=config)
         mark("wrapped")
         held: dict[str, Any] = {}
