@@ -21,9 +21,10 @@ Bounds = tuple[int, int]
 
 
 def device_intervals(lines: Sequence[Line]) -> Mapping[str, Any]:
-    """`inside` of `n`; `width` as shares of the capacity, `narrow` below `NARROW`; `left_out` by group."""
+    """`inside` of `n`; `width` as shares of the capacity, `narrow` below `NARROW`; `wide` those that are not, each with
+    the widths of its parts; `left_out` by group."""
     device = [line for line in lines if "device_inside" in line]
-    widths = sorted((line["device_high"] - line["device_low"]) / line["capacity"] for line in device)
+    widths = sorted(map(_width, device))
     told = {
         name: _left_out(name, [line for line in device if line["group"] == name], device)
         for name in dict.fromkeys(line["group"] for line in device)
@@ -33,8 +34,20 @@ def device_intervals(lines: Sequence[Line]) -> Mapping[str, Any]:
         "inside": sum(line["device_inside"] for line in device),
         "width": {"median": spread(widths)["median"], "p90": _nearest(widths, 0.9), "worst": spread(widths)["worst"]},
         "narrow": sum(width < NARROW for width in widths),
+        "wide": {line["id"]: _widths_of_parts(line) for line in device if _width(line) >= NARROW},
         "left_out": {"inside": sum(found["inside"] for found in told.values()), "groups": told},
     }
+
+
+def _width(line: Line) -> float:
+    share: float = (line["device_high"] - line["device_low"]) / line["capacity"]
+    return share
+
+
+def _widths_of_parts(line: Line) -> dict[str, float]:
+    """Shares of the capacity, the widest first; of a run that fills its device they add up to more than its own."""
+    widths = {name: (high - low) / line["capacity"] for name, (low, high) in line.get("device_parts", {}).items()}
+    return dict(sorted(widths.items(), key=lambda part: -part[1]))
 
 
 def _left_out(name: str, own: Sequence[Line], device: Sequence[Line]) -> dict[str, int]:

@@ -49,12 +49,17 @@ def _intervals(lines: Sequence[Line]) -> str:
         return ""
     width, left_out = found["width"], found["left_out"]
     groups = ", ".join(f"{name}: {own['inside']} of {own['n']}" for name, own in left_out["groups"].items())
+    wide = "; ".join(f"{name} ({_parts(parts)})" for name, parts in found["wide"].items())
     return (
         f"Device memory: {found['inside']} of {found['n']} inside; width, of the capacity: median"
         f" {_share(width['median'])}, nine of ten at most {_share(width['p90'])}, worst {_share(width['worst'])};"
         f" {found['narrow']} below {_share(NARROW)}. With the CUDA context taken from other groups' rows alone"
-        f" {left_out['inside']} inside ({groups}).\n"
+        f" {left_out['inside']} inside ({groups}). Not below, with the widths of their parts: {wide or 'none'}.\n"
     )
+
+
+def _parts(widths: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {_share(width)}" for name, width in widths.items() if width)
 
 
 def _groups(kind: str, groups: Mapping[str, Line]) -> str:

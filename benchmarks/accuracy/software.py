@@ -4,6 +4,7 @@ import re
 from enum import StrEnum
 
 from benchmarks.accuracy.row import Row, SetAside, software_group, text
+from gpu_plan.planner.memory.overheads import NCCL_VERSION
 
 
 class Project(StrEnum):
@@ -38,6 +39,9 @@ _OWN_MODELS = (
     ("qwen-readme", "code of the model's own repository"),
 )
 """Words of groups and sources, and what stands against a comparison."""
+_TORCH = re.compile(r"\btorch[ =]+(\d+)\.(\d+)", re.IGNORECASE)
+_OLDER_NCCL = (2, 21)
+"""The newest that torch came with before 2.7 (.github/scripts/generate_binary_build_matrix.py; 2.4: 2.20.5)."""
 _VERSION = re.compile(r"transformers[ =]+(\d+)\.(\d+)", re.IGNORECASE)
 
 
@@ -61,3 +65,10 @@ def transformers_of(row: Row) -> tuple[int, int]:
     if found is None:
         raise SetAside("does not say which version of transformers ran it")
     return int(found[1]), int(found[2])
+
+
+def nccl_of(row: Row) -> tuple[int, int]:
+    """Version of NCCL that the row's torch came with, as far as it matters: an older one, or today's."""
+    found = _TORCH.search(text(row, "software"))
+    older = found is not None and (int(found[1]), int(found[2])) < (2, 7)
+    return _OLDER_NCCL if older else NCCL_VERSION

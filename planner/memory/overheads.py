@@ -44,17 +44,27 @@ _MAX_CHANNELS = 32
 _NVLS_BYTES = 256 * MIB
 # graph/connect.cc: a ring's two neighbours, and in a tree one above and up to two below, which may be others.
 _RING_NEIGHBOURS, _MOST_NEIGHBOURS = 2, 5
-# github.com/NVIDIA/nccl/issues/964: a pair of A100 with NVLink takes 544 MiB, of which its connections are 288; the
-# rest are NCCL's kernels, its queues and what the driver keeps for them.
-_BESIDE_CONNECTIONS = 256 * MIB
+# What stands on the device of libnccl.so.2 by the major capability, least and most in MiB: sections that are loaded
+# (SHF_ALLOC) of its device code in the published wheels 2.14.3, 2.18.1, 2.19.3, 2.20.5, 2.21.5, 2.26.2, 2.27.5 and
+# 2.28.9. Every kernel calls through one table of functions (device/common.h: ncclDevFuncTable): none is left out.
+_CODE_MIB = {5: (29, 39), 6: (28, 38), 7: (41, 55), 8: (41, 55), 9: (60, 97), 10: (92, 94), 12: (82, 84)}
+_UNKNOWN_CODE_MIB = (28, 97)
+# github.com/NVIDIA/nccl/issues/964, August 2023: a pair of A100 with NVLink takes 544 MiB, of which its connections are
+# 288; the first of four takes 688, of which those of the end of a chain are 432. The rest is 256 in both: NCCL's
+# kernels, its queues and what the driver keeps for them. Of which version is not said: 2.14 (47 MiB of code) or 2.18.
+_MEASURED, _BESIDE_MIB, _ITS_CODE_MIB = (8, 0), 256, (47, 55)
+NCCL_VERSION = (2, 30)
+"""Whose buffers are counted, unless a run is known to have had an older one."""
+_CONNECTS_ON_USE = (2, 22)
+"""init.cc: RUNTIME_CONNECT; before it rings and trees are connected with the communicator."""
 
 
-def nccl(cluster: Cluster) -> Term:
+def nccl(cluster: Cluster, version: tuple[int, int] = NCCL_VERSION) -> Term:
     """Buffers of the one communicator that data parallelism opens, outside the caching allocator.
 
-    The low end is the ring alone, with trees over the same neighbours (over two channels where an NVLink may be
-    missing); the high end has trees over others, as many as a node holds, and what a pair was measured to take beside
-    its connections.
+    The low end is the ring, with trees over the same neighbours where they are connected unasked (over two channels
+    where an NVLink may be missing); the high end has trees over others, as many as a node holds. Beside connections
+    stands what was measured on an A100, corrected by how NCCL's code has grown; elsewhere that code is the least.
     """
     if cluster.world_size == 1 or cluster.gpu.is_cpu:
         return Term(name="NCCL", low=0, expected=0, high=0, basis="source", source="one process, or no GPU")
@@ -62,20 +72,31 @@ def nccl(cluster: Cluster) -> Term:
     capability = cluster.gpu.compute_capability or (0, 0)
     found = _NVLINK_CHANNELS.get(capability, _OTHER_NVLINK_CHANNELS) if has_nvlink else _PCIE_CHANNELS
     nvls = _NVLS_BYTES if has_nvlink and capability >= (9, 0) and cluster.gpus_per_node >= 4 else 0
+    # SXM modules are always joined; a bridge that the catalog knows of a card need not be there.
+    certain = found if "nvswitch" in cluster.intra_node_link.lower() else _PCIE_CHANNELS
     others = cluster.world_size - 1
-    least = min(others, _RING_NEIGHBOURS) * _PCIE_CHANNELS * _BYTES_PER_CONNECTION
-    ring = min(others, _RING_NEIGHBOURS) * found * _BYTES_PER_CONNECTION
+    ring = min(others, _RING_NEIGHBOURS) * _BYTES_PER_CONNECTION
+    unasked = ring if version < _CONNECTS_ON_USE else _BYTES_PER_CONNECTION
     most = min(others, _MOST_NEIGHBOURS) * (found if has_nvlink else _MAX_CHANNELS) * _BYTES_PER_CONNECTION
+    least_beside, beside, most_beside = _beside_connections(capability)
     return Term(
         name="NCCL",
-        # SXM modules are always joined; a bridge that the catalog knows of a card need not be there.
-        low=ring if "nvswitch" in cluster.intra_node_link.lower() else least,
-        expected=ring + nvls,
-        high=most + nvls + _BESIDE_CONNECTIONS,
+        low=unasked * certain + least_beside,
+        expected=ring * found + nvls + beside,
+        high=most + nvls + most_beside,
         basis="source",
-        source="NCCL transport/p2p.cc, graph/connect.cc and nvls.cc; channels and trees are NCCL's choice at run time;"
-        " beside connections as measured on 2 A100 (github.com/NVIDIA/nccl/issues/964)",
+        source="NCCL transport/p2p.cc, graph/connect.cc, nvls.cc and init.cc; channels and trees are NCCL's choice at"
+        " run time; beside connections as measured on A100 (github.com/NVIDIA/nccl/issues/964), and its code",
     )
+
+
+def _beside_connections(capability: tuple[int, int]) -> tuple[int, int, int]:
+    """Least, expected and most bytes: the measured ones of another version, or the code alone."""
+    least, most = _CODE_MIB.get(capability[0], _UNKNOWN_CODE_MIB)
+    high = max(_BESIDE_MIB, _BESIDE_MIB + most - _ITS_CODE_MIB[0])
+    if capability != _MEASURED:
+        return least * MIB, least * MIB, high * MIB
+    return (_BESIDE_MIB + least - _ITS_CODE_MIB[1]) * MIB, _BESIDE_MIB * MIB, high * MIB
 
 
 def cached_blocks(expected: int, low: int, high: int, room: int, *, pressed: bool) -> Term:

@@ -47,11 +47,24 @@ def test_each_group_is_judged_by_the_others() -> None:
     context = (CONTEXT.high - CONTEXT.low) / (80_000 * MIB)
     assert found["width"] == {"median": context, "p90": context, "worst": context}
     assert found["narrow"] == 4
+    assert found["wide"] == {}
     assert device_intervals([])["width"] == {"median": None, "p90": None, "worst": None}
 
 
+def test_a_wide_interval_says_which_part_is_how_wide() -> None:
+    wide = row("a", 600 * MIB, cached=4000 * MIB) | {"id": "tm-1"}
+    wide["device_parts"] = {"NCCL": (MIB, 801 * MIB), "cached blocks": (0, 4000 * MIB)}
+    found = device_intervals([wide, row("b", 600 * MIB)])
+    assert found["wide"] == {"tm-1": {"cached blocks": 0.05, "NCCL": 0.01}}
+
+
 def test_a_run_that_fills_its_device_says_nothing_of_the_context_and_needs_none() -> None:
-    filled = row("a", 5000 * MIB) | {"device_filled": True, "device_high": HELD + 6000 * MIB, "device_inside": True}
+    filled = row("a", 5000 * MIB) | {
+        "id": "tm-1",
+        "device_filled": True,
+        "device_high": HELD + 6000 * MIB,
+        "device_inside": True,
+    }
     plain = row("b", 600 * MIB)
     assert context_of(plain, [filled]) is None
     assert device_intervals([filled, plain, row("c", 600 * MIB)])["left_out"]["inside"] == 3

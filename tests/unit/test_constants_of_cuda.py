@@ -135,21 +135,22 @@ def test_what_stands_in_cuda_sources_alone() -> None:
 @pytest.mark.parametrize(
     ("gpus", "low", "expected", "high"),
     [
-        # A ring of two has one neighbour: 24 channels of 12 MiB, PCIe's 2 at least; others' trees and 256 MiB at most.
-        ("2xA100-40GB", 24 * 12, 24 * 12, 24 * 12 + 256),
-        ("4xA100-40GB", 2 * 24 * 12, 2 * 24 * 12, 3 * 24 * 12 + 256),
-        ("8xA100-40GB", 2 * 24 * 12, 2 * 24 * 12, 5 * 24 * 12 + 256),
-        # From Hopper on NVLink SHARP's 256 MiB, on four GPUs and more.
-        ("2xH100", 16 * 12, 16 * 12, 16 * 12 + 256),
-        ("4xH100", 2 * 16 * 12, 2 * 16 * 12 + 256, 3 * 16 * 12 + 256 + 256),
-        ("8xH100", 2 * 16 * 12, 2 * 16 * 12 + 256, 5 * 16 * 12 + 256 + 256),
+        # A ring's connection of 24 channels, 12 MiB each, PCIe's 2 at least; others' trees at most. Beside: 256 MiB.
+        ("2xA100-40GB", 24 * 12 + 242, 24 * 12 + 256, 24 * 12 + 264),
+        ("4xA100-40GB", 24 * 12 + 242, 2 * 24 * 12 + 256, 3 * 24 * 12 + 264),
+        ("8xA100-40GB", 24 * 12 + 242, 2 * 24 * 12 + 256, 5 * 24 * 12 + 264),
+        # From Hopper on NVLink SHARP's 256 MiB, on four GPUs and more; beside connections NCCL's code at least.
+        ("2xH100", 16 * 12 + 60, 16 * 12 + 60, 16 * 12 + 306),
+        ("4xH100", 16 * 12 + 60, 2 * 16 * 12 + 256 + 60, 3 * 16 * 12 + 256 + 306),
+        ("8xH100", 16 * 12 + 60, 2 * 16 * 12 + 256 + 60, 5 * 16 * 12 + 256 + 306),
+        ("8xB200", 16 * 12 + 92, 2 * 16 * 12 + 256 + 92, 5 * 16 * 12 + 256 + 303),
         # PCIe: two channels, 32 at most.
-        ("2xT4", 2 * 12, 2 * 12, 32 * 12 + 256),
+        ("2xT4", 2 * 12 + 41, 2 * 12 + 41, 32 * 12 + 264),
         ("1xH100", 0, 0, 0),
         ("2xcpu", 0, 0, 0),
     ],
 )
 def test_buffers_of_nccl(gpus: str, low: int, expected: int, high: int) -> None:
-    """NCCL 2.30 transport/p2p.cc, graph/connect.cc, nvls.cc."""
+    """NCCL 2.30 transport/p2p.cc, graph/connect.cc, nvls.cc, init.cc, and its wheels."""
     term = overheads.nccl(parse_cluster(gpus))
     assert [size // MIB for size in (term.low, term.expected, term.high)] == [low, expected, high]

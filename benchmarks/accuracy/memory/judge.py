@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.memory.overheads import NCCL_VERSION
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
@@ -46,11 +47,16 @@ class Run:
     checkpointing: Checkpointing = Checkpointing.NONE
     micro_batch: int
     tensor_parallel: int = 1
+    nccl_version: tuple[int, int] = NCCL_VERSION
 
     def judged(self, traced: Traced) -> StepJudgement:
         """Under the real capacity of its GPUs."""
         evaluator = Evaluator(
-            provider=cast("Any", traced), workload=self.workload, cluster=self.cluster, speed=RooflineModel()
+            provider=cast("Any", traced),
+            workload=self.workload,
+            cluster=self.cluster,
+            speed=RooflineModel(),
+            nccl_version=self.nccl_version,
         )
         family = Family(
             strategy=self.strategy,

@@ -71,9 +71,16 @@ def _figures(judgement: StepJudgement) -> Line:
         "device_low": judgement.used_low_bytes,
         "device_expected": judgement.expected_bytes,
         "device_high": judgement.used_high_bytes,
+        "device_parts": _parts(judgement),
         "device_filled": judgement.fills_device,
         "verdict": str(judgement.verdict),
     }
+
+
+def _parts(judgement: StepJudgement) -> dict[str, list[int]]:
+    """Least and most bytes of what an interval of device memory is made of, beside the tensors."""
+    terms = judgement.terms if judgement.cached is None else (*judgement.terms, judgement.cached)
+    return {term.name: [term.low, term.high] for term in terms}
 
 
 def _errors(row: Row, case: Case, judgement: StepJudgement) -> Line:

@@ -38,6 +38,7 @@ class TrainerEstimator:
             strategy=strategy,
             checkpointing=Checkpointing.FULL if setup.checkpointing else Checkpointing.NONE,
             micro_batch=micro_batch,
+            nccl_version=setup.nccl_version,
         )
         return run.judged(traced)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.accuracy.memory.rules import check_lengths, checkpoints, strategy_of
 from benchmarks.accuracy.row import Row, SetAside, field, is_true, needed, number, software_group, text
-from benchmarks.accuracy.software import transformers_of
+from benchmarks.accuracy.software import nccl_of, transformers_of
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.workload.optimizers.registry import Optimizer, by_word
@@ -46,6 +46,7 @@ class Setup:
     attention: Attention
     optimizer: str
     transformers: tuple[int, int]
+    nccl_version: tuple[int, int]
     loss: str
     """`shifted` (transformers up to 4.48), `in-place` (one Triton kernel), `fused-linear` (no logits), `installed`."""
     fused_kernels: bool
@@ -141,6 +142,7 @@ def setup_of(row: Row, source: ModelSource, cluster: Cluster) -> Setup:
         attention=_attention(row),
         optimizer=_optimizer(row),
         transformers=version,
+        nccl_version=nccl_of(row),
         loss=loss,
         fused_kernels=fused,
         added_tokens=_added_tokens(source.id) if ours else 0,

@@ -8,7 +8,7 @@ from typing import Any, Self
 from gpu_plan.planner.context.rules import split_of
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.evaluation import with_evaluation
-from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
+from gpu_plan.planner.memory.overheads import NCCL_VERSION, Term, cuda_context, nccl
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
@@ -159,6 +159,7 @@ class Evaluator(BaseEvaluator[Workload]):
     """dtypes in the model's checkpoint, where its headers were read."""
     config: Mapping[str, Any] | None = None
     """The model's, where it is named by one: degrees that nobody asked for are tried of such a model alone."""
+    nccl_version: tuple[int, int] = NCCL_VERSION
     _plans: dict[tuple[object, ...], RankPlan] = field(default_factory=dict)
     _states: dict[tuple[object, ...], StepJudgement] = field(default_factory=dict)
     _hosts: dict[tuple[object, ...], tuple[tuple[Term, ...], list[ParameterInfo]]] = field(default_factory=dict)
@@ -182,7 +183,7 @@ class Evaluator(BaseEvaluator[Workload]):
     def outside_terms(self) -> tuple[Term, ...]:
         """What every candidate takes outside the allocator."""
         if not self._outside:
-            self._outside += [cuda_context(self.cluster), nccl(self.cluster)]
+            self._outside += [cuda_context(self.cluster), nccl(self.cluster, self.nccl_version)]
         return tuple(self._outside)
 
     def variant(self, family: Family) -> StepVariant:
