@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from benchmarks.accuracy.row import Row, SetAside, field, is_true, software_group, text
+from benchmarks.accuracy.row import Row, SetAside, field, is_true, software_group, text, whole
 from gpu_plan.planner.workload.training import Checkpointing, Peft, Precision, Stack
 
 _EVERY = re.compile(r"every (?P<distance>[0-9]{1,3})(st|nd|rd|th) layer")
@@ -60,6 +60,8 @@ def _stack(row: Row) -> Stack:
         return Stack.TRL  # as there, what is not packed and the adapters are in bf16
     if group == "fsdp_qlora":
         return Stack.LITGPT  # as there, adapters of a bf16 base are in bf16 (train.py: setup_lora)
+    if group == "kempnerforge" and (whole(row, "parallel.tp") or 1) > 1:
+        return Stack.TORCHTITAN  # the same styles (kempnerforge/distributed/tensor_parallel.py: _build_block_tp_plan)
     if group in _STACKS:
         return _STACKS[group]
     return Stack.TRAINER if "transformers" in text(row, "software") or group == "qwen-readme" else Stack.PLAIN
