@@ -171,7 +171,8 @@ def _disk(num_bytes: int, cluster: Cluster) -> Rate:
 
 
 def _curve_kind(kind: CollectiveKind) -> str:
-    """All ranks of an all-to-all send and receive at once, as much as in an all-gather of the same size."""
+    """All ranks of an all-to-all send and receive at once, as much as in an all-gather of the same size (at the share
+    of its rate that collectives.toml has: exchange)."""
     return "all_gather" if kind in ("broadcast", "all_to_all") else kind
 
 
@@ -193,6 +194,8 @@ def _inside(
     curve = _nearest(curves, group.per_node)
     table_kind: CollectiveKind = "all_gather" if kind in ("broadcast", "all_to_all") else kind
     seconds = curve.seconds(num_bytes) * factor / wire_factor(table_kind, curve.ranks)
+    if kind == "all_to_all":
+        seconds /= collectives_data()["exchange"]["share"]
     spread = collectives_data()["spread"]["share"]
     return Rate(
         slow=seconds * (1 + spread),

@@ -16,7 +16,7 @@ from gpu_plan.planner.speed.calibration.rates import (
     product_rate,
 )
 from gpu_plan.planner.speed.calibration.record import Calibration
-from gpu_plan.planner.speed.host import Issuing, host_operator_seconds
+from gpu_plan.planner.speed.host import Issuing, allocation_share, host_operator_seconds
 from gpu_plan.planner.speed.model import Collective, Kernel, StepWork
 from gpu_plan.planner.speed.operators import (
     BACKWARD,
@@ -35,6 +35,7 @@ from gpu_plan.planner.speed.rates import (
     matmul_share,
     memory_rate,
     misaligned_share,
+    published_peak,
     streaming_rate,
     strided_rate,
     usable_peak,
@@ -70,6 +71,8 @@ class StepDevice:
     """Bytes per second of products that wait for their operands; None: as other traffic."""
     strided: Rate | None = None
     """Elements per second of copies that compute an address for each; None: as fast as others."""
+    narrowed: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    """Rate of products in the step's own type over that of fp32 matrices beside them: slow, expected, fast."""
     waited: FloatArray | None = None
     """FLOPs by `Operators.rate` for which a call waits beside its own (rows slow, expected, fast); None: for none."""
 
@@ -123,8 +126,20 @@ def device_of(
         used=tuple(used),
         weights=streaming_rate(gpu),
         strided=strided_rate(gpu),
+        narrowed=_narrowed(work, gpu),
         waited=_waited(work, gpu, operators),
     )
+
+
+def _narrowed(work: StepWork, gpu: Gpu) -> tuple[float, float, float]:
+    """fp32 matrices go without tensor cores or as TF32, as NVIDIA's containers have it and torch by itself does not
+    (torch.backends.cuda.matmul.allow_tf32): slow and expected; fast is a script whose autocast narrows them."""
+
+    def over(dtype: str) -> float:
+        own, other = published_peak(gpu, work.compute_dtype), published_peak(gpu, dtype)
+        return max(1.0, own / other) if own and other else 1.0
+
+    return over("float32"), over("tf32"), 1.0
 
 
 def _waited(work: StepWork, gpu: Gpu, operators: Operators) -> FloatArray | None:
@@ -230,6 +245,7 @@ def seconds_of_each(operators: Operators, micro_batch: int, device: StepDevice, 
         arithmetic[products] /= device.sizes.at(flops[products])
     if device.pipelined:
         arithmetic[operators.misaligned] /= misaligned_share().bounds[bound]
+        arithmetic[operators.wide] *= device.narrowed[bound]
     traffic = moved / device.memory.bounds[bound]
     if device.weights is not None:
         products = _products(operators)
@@ -250,9 +266,9 @@ def _products(operators: Operators) -> NDArray[np.bool_]:
     return np.isin(operators.operator_class, (OperatorClass.MATMUL, OperatorClass.FLOAT8))
 
 
-def _issued(operators: Operators) -> FloatArray:
-    """Operators of each phase, (3,)."""
-    return _by_phase(operators, np.ones(len(operators.phase)))
+def _issued(operators: Operators, bound: int) -> FloatArray:
+    """Operators of each phase, (3,): what only finds memory counts as a part of one."""
+    return _by_phase(operators, np.where(operators.allocates, allocation_share()[bound], 1.0))
 
 
 def hooked_seconds(work: StepWork, collectives: list[Collective]) -> FloatArray:
@@ -285,7 +301,7 @@ def compute(
 ) -> FloatArray:
     """Seconds of forward, backward and recomputation in one micro step, (3,). `blocking`: the device stands idle while
     the host issues."""
-    issued = (_issued(operators) + hooked[bound]) * device.issue.bounds[bound]
+    issued = (_issued(operators, bound) + hooked[bound]) * device.issue.bounds[bound]
     on_device = _on_device(operators, micro_batch, device, bound)
     return np.asarray(on_device + issued if blocking else np.maximum(on_device, issued), dtype=np.float64)
 
@@ -305,5 +321,5 @@ def streams_weights(operators: Operators, micro_batch: int, device: StepDevice) 
 
 def waits_for_host(operators: Operators, micro_batch: int, device: StepDevice, hooked: FloatArray) -> bool:
     on_device = _on_device(operators, micro_batch, device, EXPECTED)
-    issued = _issued(operators) + hooked[EXPECTED]
+    issued = _issued(operators, EXPECTED) + hooked[EXPECTED]
     return bool((issued * device.issue.expected > on_device).any())

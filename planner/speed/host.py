@@ -32,6 +32,13 @@ def host_operator_seconds(gpu: Gpu, issuing: Issuing) -> Rate:
     )
 
 
+def allocation_share() -> tuple[float, float, float]:
+    """Host time of an operator that only finds memory, over that of one that computes: slow, expected, fast. In the
+    functions of a kernel library it is a part of the operator behind it."""
+    row = efficiency_data()["allocating"]
+    return row["slow"], row["share"], 0.0
+
+
 def _processor(gpu: Gpu) -> tuple[float, float, float, str]:
     """Time that one core takes over that of the machine which was measured: longest, usual, shortest; and whose."""
     overhead = efficiency_data()["overhead"]

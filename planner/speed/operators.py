@@ -81,6 +81,10 @@ class Operators:
     """Which of them multiply each expert's tokens by its own weights: one call of many small products."""
     misaligned: NDArray[np.bool_]
     """Which of them have an operand whose rows begin at no multiple of 16 bytes, which tensor cores load at once."""
+    allocates: NDArray[np.bool_]
+    """Which of them only find memory."""
+    wide: NDArray[np.bool_]
+    """Which of them are products of fp32 matrices."""
     item_bytes: FloatArray
     """Bytes of an element where each has an address of its own to compute; infinite where runs of them share one."""
 
@@ -151,7 +155,9 @@ def collect(trace: StepTrace, *, each: bool = False) -> Operators:
     rates = np.where(has_flops & (told[trace.op_name] >= 0), told[trace.op_name], classes) if len(told) else classes
     items, grouped, misaligned = _item_bytes(trace), _grouped(trace), has_flops & _misaligned(trace)
     bytes_fixed = bytes_fixed + _added_to_buffers(trace, grouped)
-    said = (rates, classes, trace.op_phase, items, grouped, misaligned)
+    wide = (classes == OperatorClass.MATMUL) & _wide(trace)
+    allocates = _named(trace, _ALLOCATES)
+    said = (rates, classes, trace.op_phase, items, grouped, misaligned, wide, allocates)
     columns = (*said, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
     first, count = (np.arange(len(classes)), np.ones(len(classes))) if each else _groups(columns)
     return Operators(
@@ -166,6 +172,8 @@ def collect(trace: StepTrace, *, each: bool = False) -> Operators:
         bytes_per_sample=bytes_slope[first],
         grouped=grouped[first],
         misaligned=misaligned[first],
+        allocates=allocates[first],
+        wide=wide[first],
         item_bytes=items[first],
     )
 
@@ -178,7 +186,7 @@ def written_by(trace: StepTrace, operator: int | np.integer[Any]) -> IntArray:
 
 def _moved(trace: StepTrace) -> tuple[FloatArray, FloatArray]:
     """Bytes moved, fixed and per sample; gathers count what they put out, twice, and what only allocates nothing."""
-    touched = ~np.isin(trace.op_name, [i for i, name in enumerate(trace.operator_names) if name in _ALLOCATES])
+    touched = ~_named(trace, _ALLOCATES)
     fixed, slope = trace.op_bytes_fixed * touched, trace.op_bytes_per_sample * touched
     gathers = [index for index, name in enumerate(trace.operator_names) if name in _GATHERS]
     if not gathers:
@@ -219,13 +227,21 @@ def _added_to_buffers(trace: StepTrace, grouped: NDArray[np.bool_]) -> FloatArra
 
 def _misaligned(trace: StepTrace) -> NDArray[np.bool_]:
     odd = np.array([_is_odd(shape) for shape in trace.tensor_shape] or [False])
+    return _any_of(trace.op_reads, trace.op_reads_at, odd) | _any_of(trace.op_writes, trace.op_writes_at, odd)
 
-    def any_of(tensors: IntArray, at: IntArray) -> NDArray[np.bool_]:
-        among = np.where(tensors >= 0, odd[np.clip(tensors, 0, len(odd) - 1)], False)
-        counts = np.concatenate([[0], np.cumsum(among)])
-        return np.asarray(counts[at[1:]] > counts[at[:-1]], dtype=np.bool_)
 
-    return any_of(trace.op_reads, trace.op_reads_at) | any_of(trace.op_writes, trace.op_writes_at)
+def _wide(trace: StepTrace) -> NDArray[np.bool_]:
+    """Operators that write fp32 tensors and read no others: a router's products beside experts in 16 bits."""
+    wide = np.array([shape.endswith(" float32") for shape in trace.tensor_shape] or [False])
+    written, read = _any_of(trace.op_writes, trace.op_writes_at, wide), (trace.op_reads, trace.op_reads_at)
+    return written & _any_of(*read, wide) & ~_any_of(*read, ~wide)
+
+
+def _any_of(tensors: IntArray, at: IntArray, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which operators read, or write, a tensor that is flagged."""
+    among = np.where(tensors >= 0, flags[np.clip(tensors, 0, len(flags) - 1)], False)
+    counts = np.concatenate([[0], np.cumsum(among)])
+    return np.asarray(counts[at[1:]] > counts[at[:-1]], dtype=np.bool_)
 
 
 @functools.lru_cache(maxsize=4096)

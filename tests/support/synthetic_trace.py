@@ -20,6 +20,8 @@ class Op:
     writes: tuple[tuple[int, int], ...] = ()
     """(fixed, per sample) bytes of each storage it writes."""
     module: str = ""
+    reads: tuple[int, ...] = ()
+    """Storages that it reads, by their place among those of all."""
     shapes: tuple[str, ...] = ()
     """Of what it writes, where it is not `[]`."""
 
@@ -51,8 +53,8 @@ def trace_of(*ops: Op, tokens_per_sample: int = 4096) -> StepTrace:
         op_flops_per_sample=np.array([op.flops_per_sample for op in ops], np.float64),
         op_bytes_fixed=np.array([op.moved for op in ops], np.float64),
         op_bytes_per_sample=np.array([op.moved_per_sample for op in ops], np.float64),
-        op_reads_at=np.zeros(len(ops) + 1, np.int64),
-        op_reads=none,
+        op_reads_at=np.concatenate([[0], np.cumsum([len(op.reads) for op in ops])]).astype(np.int64),
+        op_reads=np.array([storage for op in ops for storage in op.reads], np.int64),
         op_writes_at=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         op_writes=np.arange(len(storages), dtype=np.int64),
         parameters=[],

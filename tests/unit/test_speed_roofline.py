@@ -87,6 +87,25 @@ def test_rows_that_begin_at_no_multiple_of_sixteen_bytes_are_slower_to_multiply(
     assert odd.low_seconds == pytest.approx(padded.low_seconds)
 
 
+def test_fp32_matrices_are_multiplied_without_tensor_cores() -> None:
+    """989 TFLOP/s of a dense bf16 peak, half as TF32, 67 of fp32."""
+
+    def time(dtype: str) -> StepTime:
+        shape = f"[4096, 160] {dtype}"
+        return step(trace_of(Op(flops=1e15, writes=((8, 0),), shapes=(shape,), reads=(0,))))
+
+    peak, wide, narrow = load_gpus()["h100-sxm-80"].peak_flops, time("float32"), time("bfloat16")
+    assert wide.step_seconds / narrow.step_seconds == pytest.approx(2.0, rel=1e-2)
+    assert wide.high_seconds / narrow.high_seconds == pytest.approx(peak["bfloat16"] / peak["float32"], rel=1e-2)
+    assert wide.low_seconds == pytest.approx(narrow.low_seconds)
+
+
+def test_what_only_allocates_takes_the_host_a_part_of_an_operator() -> None:
+    launched, found = [Op(name="add", moved=8.0)] * 1000, [Op(name="empty_like", moved=8.0)] * 1000
+    more = step(trace_of(*launched, *found)).step_seconds / step(trace_of(*launched)).step_seconds
+    assert more == pytest.approx(1.72)
+
+
 def test_a_host_that_waits_for_every_launch_leaves_the_device_idle() -> None:
     trace = trace_of(*[Op(name="clone", moved=MEMORY_RATE * 1e-4)] * 100)
     beside, after = (
