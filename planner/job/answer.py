@@ -64,7 +64,7 @@ def plan_from_scratch(
         versions=versions(),
         assumptions=assumptions,
         warnings=(*shortened, *job.warnings(found), *filter(None, [moved_line()])),
-        headline=job.headline,
+        headline=job.headline or _without_host(other, found),
         change=None if tried is None or found.best is not None else nearest(tried),
         alternatives=tuple(other.found if tried is None else tried.found),
         evaluated=evaluated,
@@ -132,6 +132,15 @@ def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:
     if request.advise and not request.pinned and not other.found:
         other = beside(job, found.best)
     return other, None
+
+
+def _without_host(other: Beside, found: Found[Any]) -> str | None:
+    """What does without the node's RAM that the first plan keeps, and trains the same: to be known before the plan."""
+    same = other.same_without_host
+    if same is None or found.best is None:
+        return None
+    times = same.samples_per_second / found.best.samples_per_second
+    return f"{same.change} trains the same without the node's RAM: {same.plan}, {times:.2f} times the speed"
 
 
 def _saved(found: Found[Any], task: AnyTask) -> SavedFiles | None:

@@ -1,7 +1,8 @@
 """The largest value of an option at which a job still fits: searched over exact figures, not tried by the user."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from gpu_plan.planner.errors import InputError, UsageError
@@ -48,7 +49,10 @@ class Largest:
     reason: str | None = None
     """Why it does not: of the way that comes nearest."""
     spread: str | None = None
-    """The plan by which it does all the same: with a copy over several GPUs, which is not searched at every value."""
+    """The plan by which it does all the same: with a copy over several GPUs, which is not searched at every value, or
+    in the node's RAM."""
+    offloads: bool = False
+    """Whether that plan keeps in the node's RAM what the devices would hold."""
 
 
 def find_largest(request: Request, what: str, note: Note) -> Largest:
@@ -71,11 +75,21 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
     if what == _MODEL:
         return _largest_model(request, cluster, note)
     source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
-    asked = _Asked(request=request, cluster=cluster, source=source, note=note, what=what)
+    asked = _Asked(
+        request=request,
+        cluster=cluster,
+        source=source,
+        note=note,
+        what=what,
+        kept_on_devices="offload" not in words and not request.pinned and not cluster.gpu.is_cpu,
+    )
     value, unbounded = bisected(asked.fits, _STEPS[what], _MOST[what])
+    if value is None and asked.kept_on_devices:
+        asked.kept_on_devices = False
+        value, unbounded = bisected(asked.fits, _STEPS[what], _MOST[what])
     plan = None if value is None else asked.plans[value]
     beyond = None if unbounded else (value or 0) + _STEPS[what]
-    spread, reason = (None, None) if beyond is None else asked.beyond(beyond)
+    spread, offloads, reason = (None, False, None) if beyond is None else asked.beyond(beyond)
     return Largest(
         option=what,
         value=value,
@@ -85,6 +99,7 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
         fails_at=beyond,
         reason=reason,
         spread=spread,
+        offloads=offloads,
     )
 
 
@@ -153,6 +168,8 @@ class _Asked:
     source: ModelSource
     note: Note
     what: str
+    kept_on_devices: bool
+    """Whether only what keeps to the devices counts: nobody gives a node's RAM for a larger batch unasked."""
 
     plans: dict[int, str] = field(default_factory=dict)
     providers: dict[str, TraceProvider] = field(default_factory=dict)
@@ -160,7 +177,7 @@ class _Asked:
     def fits(self, value: int) -> bool:
         """Whether some plan fits at `value`; what makes no sense there does not."""
         try:
-            task = self._task(value)
+            task = self._task(value, {"offload": "none"} if self.kept_on_devices else {})
             found = task.fitting()
         except (InputError, UsageError, CannotSplitError):
             return False
@@ -168,16 +185,19 @@ class _Asked:
             self.plans[value] = task.words(found)
         return found is not None
 
-    def beyond(self, value: int) -> tuple[str | None, str | None]:
-        """The plan with a copy over several GPUs that fits at `value`, or why nothing does."""
+    def beyond(self, value: int) -> tuple[str | None, bool, str | None]:
+        """The plan with a copy over several GPUs, or in the node's RAM, that fits at `value`, and whether it is there;
+        or why nothing does."""
         try:
             found = search(self._task(value))
         except (InputError, UsageError, CannotSplitError) as problem:
-            return None, str(problem)
-        return (None, _why(found)) if found.best is None else (found.best.full_title, None)
+            return None, False, str(problem)
+        if found.best is None:
+            return None, False, _why(found)
+        return found.best.full_title, found.best.offloads, None
 
-    def _task(self, value: int) -> AnyTask:
-        words = tuple({**dict(self.request.words), self.what: str(value)}.items())
+    def _task(self, value: int, more: Mapping[str, str] = MappingProxyType({})) -> AnyTask:
+        words = tuple({**dict(self.request.words), **more, self.what: str(value)}.items())
         request = replace(self.request, words=words)
         return prepared(request, self.cluster, self.source, self.note, Openers(traces=self._opened)).task
 

@@ -95,6 +95,11 @@ class Judgement(DeviceUse):
         return False
 
     @property
+    def accumulates(self) -> bool:
+        """Whether it takes several micro batches to a step, which nobody asked for."""
+        return False
+
+    @property
     def offloads(self) -> bool:
         """Whether what a device would hold stands in a node's RAM or on its disk instead."""
         return False

@@ -95,6 +95,10 @@ class TracingSession:
             raise
         except Exception as problem:
             first = str(problem).strip().splitlines() or [""]
+            if variant.spread > 1:
+                raise CannotSplitError(
+                    f"{type(self._base).__name__} does not run so in parts: {first[0][:160]}"
+                ) from problem
             raise InputError(
                 f"{self._source.id}: {type(self._base).__name__} cannot be traced: "
                 f"{type(problem).__name__}: {first[0][:200]}"

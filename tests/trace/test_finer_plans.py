@@ -89,3 +89,13 @@ def test_a_distance_is_not_tried_where_it_was_said_or_gains_nothing(provider: Tr
     assert any("hardly faster" in reason for reason in found.left_out)
     said = replace(JOB, checkpointing=Checkpointing.FULL)
     assert not any("checkpointing of one layer" in reason for reason in search(task_of(provider, said)).left_out)
+
+
+def test_what_is_cheap_alone_is_computed_again_where_all_is_in_a_plan_that_fits(provider: TraceProvider) -> None:
+    task = task_of(provider, replace(JOB, global_batch=8 * CLUSTER.world_size))
+    full = next(family for family in task.families() if family.checkpointing is Checkpointing.FULL)
+    plan = task.evaluator.simulate(task.evaluator.judge(full, task.cuts_of(full)[-1]))
+    families = list(task.finer(Ranking(), [plan]))
+    assert Checkpointing.SELECTIVE in [family.checkpointing for family in families]
+    selective = replace(full, checkpointing=Checkpointing.SELECTIVE)
+    assert task.evaluator.judge(selective, plan.batch).tuned

@@ -286,3 +286,19 @@ def test_of_plans_that_tie_the_one_that_keeps_less_of_the_node_goes_before_the_s
     frugal = judged("frugal", (1.0,), parts=4)
     assert [plan.name for plan in RANKING.ordered([simpler, frugal])] == ["frugal", "simpler"]
     assert replace(RANKING, prefer=Prefer.SIMPLE).ordered([simpler, frugal])[0] is simpler
+
+
+def test_of_two_that_tie_one_that_fills_the_device_goes_behind() -> None:
+    copies = judged("copies", (1.0,), used=15, parts=1)
+    shards = judged("shards", (1.01,), used=10, parts=2)
+    assert RANKING.ordered([copies, shards]) == [shards, copies]
+    said = why(RANKING, [shards, copies])
+    assert said is not None
+    assert "leaves 6.0 GiB of the device free against 1.0" in said
+    roomy = replace(copies, profile=judged("roomy", (1.0,), used=14).profile)
+    assert RANKING.ordered([roomy, shards]) == [roomy, shards], "a tenth is enough: fewer parts decide"
+
+
+def test_what_takes_the_same_time_takes_as_long() -> None:
+    found = why(RANKING, [judged("one", (1.0,), parts=1), judged("other", (1.0,), parts=2)])
+    assert found == "one is first: it has fewer moving parts, and other takes as long"

@@ -79,13 +79,16 @@ def run(evaluator: Evaluator, *sizes: int, exhaustive: bool = False) -> Explored
 
 
 def test_between_one_that_fits_and_one_whose_allocator_finds_no_room_half_way_is_tried() -> None:
-    """8 fits, 12 and 13 leave room by their tensors and fail: 10 is faster than 8."""
+    """8 fits, 12 and more leave room by their tensors and fail: 10 is faster than 8, and 11 than 10."""
     evaluator = Evaluator(full=(12, 13, 14, 15))
     found = run(evaluator)
     assert found.best is not None
-    assert found.best.batch.micro_batch == 10
-    assert evaluator.asked.count(10) == 1
-    slower = run(Evaluator(full=(12, 13, 14, 15), rates={10: 1.0})).best
+    assert found.best.batch.micro_batch == 11
+    assert evaluator.asked.count(10) == evaluator.asked.count(11) == 1
+    near = run(Evaluator(full=(12, 13, 14, 15), rates={12: 10.4, 14: 10.4, 15: 10.4, 16: 10.4})).best
+    assert near is not None
+    assert near.batch.micro_batch == 10, "what 12 would gain over it counts as a tie"
+    slower = run(Evaluator(full=(12, 13, 14, 15), rates={10: 1.0, 11: 1.0})).best
     assert slower is not None
     assert slower.batch.micro_batch == 8
 
@@ -93,17 +96,17 @@ def test_between_one_that_fits_and_one_whose_allocator_finds_no_room_half_way_is
 def test_the_fastest_that_fits_is_taken() -> None:
     found = run(Evaluator())
     assert found.best is not None
-    assert found.best.batch.micro_batch == 12, "between 8, which fits 16 GiB, and 16, which does not"
-    slower = run(Evaluator(rates={12: 0.5, 8: 0.5}))
+    assert found.best.batch.micro_batch == 15, "between 8, which fits 16 GiB, and 16, which does not"
+    slower = run(Evaluator(rates={size: 0.5 for size in range(8, 17)}))
     assert slower.best is not None
     assert slower.best.batch.micro_batch == 4
 
 
 def test_what_runs_out_when_it_is_simulated_leaves_the_next() -> None:
-    found = run(Evaluator(full=(12, 8)))
+    found = run(Evaluator(full=tuple(range(8, 16))))
     assert found.best is not None
-    assert found.best.batch.micro_batch == 6, "half way to the next, which ran out"
-    found = run(Evaluator(full=(12, 8, 6)))
+    assert found.best.batch.micro_batch == 7, "half way to the next, which ran out, and half way again"
+    found = run(Evaluator(full=tuple(range(5, 16))))
     assert found.best is not None
     assert found.best.batch.micro_batch == 4
 

@@ -81,6 +81,8 @@ def beside(job: Job, best: object, *, traced: bool = False) -> Beside:
     finally:
         provider.at_hand = before
     found.found = in_order(gains) if traced else most_useful(gains, MOST)
+    same = [gain for gain in gains if gain.spares_host and gain.same_training and gain.cluster == job.cluster]
+    found.same_without_host = min(same, key=lambda gain: gain.rank).alternative if same else None
     return found
 
 

@@ -15,5 +15,7 @@ class Beside:
     """At most `MOST`, the most useful first."""
     untraced: list[str] = field(default_factory=list)
     """Changes that would take a trace of their own."""
+    same_without_host: Alternative | None = None
+    """The most useful that trains the same without the node's RAM, which the plan keeps."""
     evaluated: int = 0
     """Candidates that were judged."""

@@ -12,6 +12,18 @@ from gpu_plan.planner.workload.training import (
 )
 
 DEFAULT_SEQ_LEN = 4096
+UNBOUNDED_PAIR_SEQ_LEN = 512
+"""Of an encoder-decoder whose config bounds no length: such models have relative positions as T5 does, which was
+trained on 512 tokens ("Exploring the Limits of Transfer Learning", section 3.1.2; so its tokenizer says)."""
+
+
+def seq_len_of(given: Given, spec: ModelSpec) -> int:
+    """As given; else the usual length, or what the model is made for where that is shorter."""
+    if given.seq_len is not None:
+        return given.seq_len
+    if spec.max_positions is None and spec.kind == "encoder-decoder":
+        return UNBOUNDED_PAIR_SEQ_LEN
+    return min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN)
 
 
 def fused_loss(given: Given) -> bool:

@@ -16,13 +16,13 @@ from gpu_plan.planner.options.degrees.pipeline import (
 )
 from gpu_plan.planner.options.training.contradictions import check_every, check_pinned_memory, check_strategy_settings
 from gpu_plan.planner.options.training.defaults import (
-    DEFAULT_SEQ_LEN,
     clips,
     fused_loss,
     loss_of,
     optimizer_of,
     precision_of,
     schedule_of,
+    seq_len_of,
 )
 from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.strategy.known import (
@@ -50,7 +50,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
     searched = _pinned(given, cluster) if pinned else _searched(given)
     norm = dict(given.settings).get("clip.max_norm")
     workload = Workload(
-        seq_len=given.seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),
+        seq_len=seq_len_of(given, spec),
         precision=precision_of(given, cluster),
         optimizer=given.optimizer or optimizer_of(given.stack),
         attention=given.attention or Attention.SDPA,

@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Judgement)
 
 
 ORDERS: dict[Prefer, tuple[str, ...]] = {
-    Prefer.BALANCE: ("host", "parts", "headroom", "time"),
+    Prefer.BALANCE: ("host", "cramped", "parts", "headroom", "time"),
     Prefer.SPEED: ("time", "host", "parts", "headroom"),
     Prefer.MEMORY: ("headroom", "host", "parts", "time"),
     Prefer.COST: ("time", "host", "parts", "headroom"),
@@ -79,8 +79,8 @@ class Ranking:
     def beyond(self, plans: Sequence[R], *, seconds: float, parts: int) -> bool:
         """Whether what takes at least so many seconds a sample, and so many moving parts, cannot come first.
 
-        Of two that tie RAM of the node and moving parts decide: one that keeps none and is no faster loses to what has
-        none and fewer parts.
+        Of two that tie RAM of the node, a tenth of the device and moving parts decide: one that keeps none and is no
+        faster loses to what has none, leaves that tenth and has fewer parts.
         """
         fitting = sorted((plan for plan in plans if standing(plan) == 0), key=_name)
         if not fitting or self.order[0] == "headroom":
@@ -91,7 +91,8 @@ class Ranking:
         if seconds > LONGER * fastest or (seconds >= fastest and self.order[0] == "time"):
             return True
         first = min(self.tied(fitting), key=self.key)
-        return seconds >= fastest and (self.host_tenths(first), first.moving_parts) < (0, parts)
+        held = (self.host_tenths(first), is_cramped(first), first.moving_parts)
+        return seconds >= fastest and held < (0, False, parts)
 
     def counted(self, plan: Judgement) -> tuple[float, ...]:
         """A plan's seconds as they are compared, unless time alone matters: of an engine that computes in fewer bits
@@ -118,8 +119,11 @@ class Ranking:
         """One of the things that are compared; less is better."""
         if name == "host":
             return self.host_tenths(plan)
+        if name == "cramped":
+            return is_cramped(plan)
         if name == "parts":
-            return plan.moving_parts + (0.5 if plan.tuned else 0) + (0.25 if plan.staged else 0)
+            further = (0.5 if plan.tuned else 0) + (0.25 if plan.staged else 0) + (0.25 if plan.accumulates else 0)
+            return plan.moving_parts + further
         if name == "headroom":
             return -(_TENTHS * plan.room_bytes // max(1, plan.capacity_bytes))
         return plan.seconds[0]
@@ -127,6 +131,11 @@ class Ranking:
     def host_tenths(self, plan: Judgement) -> int:
         """Tenths of a node's RAM that a plan keeps taken."""
         return _TENTHS * plan.kept_host_bytes // self.host_ram_bytes if self.host_ram_bytes else 0
+
+
+def is_cramped(plan: Judgement) -> bool:
+    """Whether it leaves less than a tenth of the device free: what is expected is not what every batch takes."""
+    return _TENTHS * plan.room_bytes < plan.capacity_bytes
 
 
 def standing(plan: Judgement) -> int:

@@ -10,6 +10,7 @@ from gpu_plan.planner.workload.prefer import Prefer
 
 _COMPARED = {
     "host": "less RAM of the node (in tenths of what it has)",
+    "cramped": "a tenth of the device free",
     "parts": "fewer moving parts (single, DDP, FSDP2, HSDP, FSDP1, ZeRO; offloading after them all)",
     "headroom": "more of the device free (in tenths of its capacity)",
     "time": "less time",
@@ -101,7 +102,7 @@ def _reason(deciding: str, ranking: Ranking, first: Judgement, second: Judgement
     if deciding == "host":
         kept, more = format_gib(first.kept_host_bytes), format_gib(second.kept_host_bytes)
         return f"it keeps {kept} GiB in the node's RAM against {more}, {beside}"
-    if deciding == "headroom":
+    if deciding in ("headroom", "cramped"):
         free, less = format_gib(first.room_bytes), format_gib(second.room_bytes)
         return f"it leaves {free} GiB of the device free against {less}, {beside}"
     return f"it has fewer moving parts, {beside}"
@@ -130,8 +131,10 @@ def _sharing(first: Judgement, second: Judgement) -> str:
 
 
 def _longer(times: Ratio) -> str:
-    """`1.18 times as long (1.05 to 1.31)`; of what is next to the same as many digits as tell it apart."""
-    digits = next((few for few in (2, 3) if round(times.expected, few) != 1), 4)
+    """`1.18 times as long (1.05 to 1.31)`; of what is next to the same as many digits as tell it apart, if four do."""
+    digits = next((few for few in (2, 3, 4) if round(times.expected, few) != 1), None)
+    if digits is None:
+        return "as long"
     low, expected, high = (f"{value:.{digits}f}" for value in (times.low, times.expected, times.high))
     return f"{expected} times as long" + (f" ({low} to {high})" if low != high else "")
 

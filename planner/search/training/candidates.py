@@ -19,6 +19,14 @@ LARGEST_MICRO_BATCH = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """How the global batch is cut."""
+
+    micro_batch: int
+    accumulation_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """Everything but the batch: one stream serves every micro batch of a family."""
 
@@ -39,6 +47,8 @@ class Family:
     """How the model is cut into stages; None: it is not."""
     settings: tuple[tuple[str, str], ...] = ()
     """`--set` keys that the search gives it, where the user left them open."""
+    batch: Batch | None = None
+    """The only cut that is tried; None: all of the job's."""
 
     def own(self, workload: Workload) -> Workload:
         """The job with the family's own settings."""
@@ -82,14 +92,6 @@ class Family:
         words = f"{'no' if self.checkpointing is Checkpointing.NONE else self.checkpointing} checkpointing"
         every = dict(self.settings).get("checkpoint.every")
         return words if every is None else f"{words} of one layer in {every}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """How the global batch is cut."""
-
-    micro_batch: int
-    accumulation_steps: int
 
 
 def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iterator[Family]:

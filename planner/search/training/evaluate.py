@@ -31,6 +31,7 @@ from gpu_plan.planner.search.training.notes.loader import loader_notes
 from gpu_plan.planner.search.training.piped.judge import judge_pipeline
 from gpu_plan.planner.search.training.piped.step import PipedRank, PipedStep
 from gpu_plan.planner.search.training.unlike.kinds import other_tensor_ranks
+from gpu_plan.planner.search.training.whole import leaves_room
 from gpu_plan.planner.search.training.widths.arithmetic import spared_beside_copies
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of, exchanges_of, host_copies_of, kept_on_host
 from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork
@@ -57,6 +58,8 @@ class StepJudgement(Judgement):
     """Works its time out, once."""
     spared: Callable[[], tuple[float, ...] | None] = field(compare=False, repr=False)
     """Works out what its engine's arithmetic spares beside whole copies, once: `widths.arithmetic`."""
+    roomy: Callable[[], bool] = field(compare=False, repr=False)
+    """Works out whether whole copies would leave room, once: `whole`."""
     plan: RankPlan
     piped: PipedStep | None = None
     """Every rank of a pipeline, of which `plan` is the worst; None without one."""
@@ -90,7 +93,7 @@ class StepJudgement(Judgement):
     @property
     def needless(self) -> bool:
         spreads = bool(self.family.strategy.traits.stage) or self.family.copy_ranks > 1
-        return spreads and not self.offloads and self.spared() is not None
+        return spreads and not self.offloads and self.roomy()
 
     @property
     def schedule(self) -> Callable[[str], dict[str, Any]] | None:
@@ -102,7 +105,11 @@ class StepJudgement(Judgement):
 
     @property
     def tuned(self) -> bool:
-        return bool(self.family.settings)
+        return bool(self.family.settings) or self.family.checkpointing is Checkpointing.SELECTIVE
+
+    @property
+    def accumulates(self) -> bool:
+        return self.family.batch is not None
 
     @property
     def staged(self) -> bool:
@@ -170,6 +177,8 @@ class Evaluator(BaseEvaluator[Workload]):
     """Ranks of pipelines, kept for every micro batch that their traces span."""
     kept_computing: dict[Any, tuple[float, ...]] = field(default_factory=dict)
     """Seconds of micro steps that do nothing but compute."""
+    kept_rooms: dict[Any, bool] = field(default_factory=dict)
+    """Whether whole copies leave room."""
 
     def of(self, workload: Workload, cluster: Cluster) -> Self:
         """What judges the same model in another job, or on other devices."""
@@ -291,6 +300,7 @@ class Evaluator(BaseEvaluator[Workload]):
             timed=cache(lambda: self.speed.step_time(work(), self.cluster)),
             paces=lambda: paces_of(self.speed, work(), self.cluster),
             spared=cache(lambda: spared_beside_copies(self, family, batch)),
+            roomy=cache(lambda: leaves_room(self, family, batch)),
             plan=plan,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,
@@ -314,6 +324,7 @@ class Evaluator(BaseEvaluator[Workload]):
             device_bytes=self.device_bytes,
             timed=lambda: time,
             spared=cache(lambda: spared_beside_copies(self, family, batch)),
+            roomy=cache(lambda: leaves_room(self, family, batch)),
             plan=worst.plan,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,

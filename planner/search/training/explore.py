@@ -61,28 +61,51 @@ def _better(one: StepJudgement | None, other: StepJudgement | None) -> StepJudge
 def _between(
     evaluator: Evaluator, family: Family, possible: list[StepJudgement], fails: StepJudgement
 ) -> list[StepJudgement]:
-    """The micro batch halfway between the last power of two that leaves room and the next, where it does too.
+    """Micro batches between the last power of two that leaves room and the next, where they do too: the one halfway,
+    and the one halfway to what fails as long as that would gain more than what counts as a tie."""
+    found: list[StepJudgement] = []
+    fits, above, top, looked = possible[-1], fails, fails.batch.micro_batch, False
+    while (size := (fits.batch.micro_batch + top) // 2) != fits.batch.micro_batch:
+        if looked and not _gains(above, fits):
+            break
+        looked = True
+        if _exceeds([*possible, *found], size):
+            top = size
+            continue
+        judgement = _at_hand(evaluator, family, fits, size)
+        if judgement is None:
+            break
+        if failure(evaluator, judgement) is None:
+            fits = judgement
+            found.append(judgement)
+        else:
+            above, top = judgement, size
+    return found
+
+
+def _gains(larger: StepJudgement, smaller: StepJudgement) -> bool:
+    """Whether a sample takes so much less time in the larger batch that it is no tie."""
+    return larger.samples_per_second > LONGER * smaller.samples_per_second
+
+
+def _exceeds(possible: list[StepJudgement], size: int) -> bool:
+    """Whether a micro batch certainly leaves no room.
 
     A peak is the highest of sums that are each in proportion to the batch: it never grows by less than it did before,
     so that what the last two sizes lead to is a lower bound, and often enough to leave it.
     """
     fits = possible[-1]
-    size = (fits.batch.micro_batch + fails.batch.micro_batch) // 2
-    if size == fits.batch.micro_batch:
-        return []
-    if len(possible) > 1:
-        before = possible[-2]
-        grown = (fits.least_bytes - before.least_bytes) / (fits.batch.micro_batch - before.batch.micro_batch)
-        if fits.least_bytes + grown * (size - fits.batch.micro_batch) > fits.capacity_bytes:
-            return []
-    judgement = _at_hand(evaluator, family, replace(fits.batch, micro_batch=size))
-    return [] if judgement is None or failure(evaluator, judgement) is not None else [judgement]
+    if len(possible) == 1:
+        return False
+    before = possible[-2]
+    grown = (fits.least_bytes - before.least_bytes) / (fits.batch.micro_batch - before.batch.micro_batch)
+    return fits.least_bytes + grown * (size - fits.batch.micro_batch) > fits.capacity_bytes
 
 
-def _at_hand(evaluator: Evaluator, family: Family, batch: Batch) -> StepJudgement | None:
+def _at_hand(evaluator: Evaluator, family: Family, beside: StepJudgement, size: int) -> StepJudgement | None:
     """One more candidate between others; None where its step would have to be traced and cannot be."""
     try:
-        return evaluator.judge(family, batch)
+        return evaluator.judge(family, replace(beside.batch, micro_batch=size))
     except NotTraceableError:
         return None
 
@@ -90,23 +113,25 @@ def _at_hand(evaluator: Evaluator, family: Family, batch: Batch) -> StepJudgemen
 def _closer(
     evaluator: Evaluator, family: Family, possible: list[StepJudgement], best: StepJudgement | None
 ) -> StepJudgement | None:
-    """The micro batch halfway between the best that fits and the next, whose tensors left room and whose allocator did
-    not: it may be faster and fit. One more is simulated, and only where the next gains more than what counts as a tie.
-    """
+    """Micro batches between the best that fits and the next, whose tensors left room and whose allocator did not: one
+    may be faster and fit. Each is halfway, and simulated only where the next gains more than what counts as a tie."""
     if best is None or best.device_verdict != "fits":
         return None
-    faster = [one.batch for one in possible if one.samples_per_second > LONGER * best.samples_per_second]
-    larger = [batch.micro_batch for batch in faster if batch.micro_batch > best.batch.micro_batch]
+    larger = [one for one in possible if one.batch.micro_batch > best.batch.micro_batch and _gains(one, best)]
     if not larger:
         return None
-    size = (best.batch.micro_batch + min(larger)) // 2
-    if size == best.batch.micro_batch:
-        return None
-    judgement = _at_hand(evaluator, family, replace(best.batch, micro_batch=size))
-    if judgement is None or failure(evaluator, judgement) is not None:
-        return None
-    exact = evaluator.simulate(judgement)
-    return exact if exact.device_verdict == "fits" else None
+    found, fits = None, best
+    above = min(larger, key=lambda one: one.batch.micro_batch)
+    while (size := (fits.batch.micro_batch + above.batch.micro_batch) // 2) != fits.batch.micro_batch:
+        judgement = _at_hand(evaluator, family, fits, size)
+        if judgement is None or not _gains(above, fits):
+            break
+        exact = None if failure(evaluator, judgement) is not None else evaluator.simulate(judgement)
+        if exact is not None and exact.device_verdict == "fits":
+            found = fits = exact
+        else:
+            above = judgement
+    return found
 
 
 def _bounded(

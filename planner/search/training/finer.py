@@ -1,4 +1,5 @@
-"""What is tried around plans that fit: gathered weights that stay, and fewer layers checkpointed than all."""
+"""What is tried around plans that fit: gathered weights that stay, less that is computed again, several micro batches
+to a step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError
+from gpu_plan.planner.workload.prefer import Prefer
 from gpu_plan.planner.workload.training import Checkpointing
 
 RESHARD = "fsdp.reshard_after_forward"
@@ -30,9 +32,10 @@ def unresharded(evaluator: Evaluator, families: Sequence[Family], plans: Sequenc
 def sparser(
     evaluator: Evaluator, families: Sequence[Family], ranking: Ranking, plans: Sequence[StepJudgement]
 ) -> Iterator[Family]:
-    """The kind that is first, with one layer in several checkpointed, where all are in a plan that fits.
+    """The kind that is first, with what is cheap computed again alone, and with one layer in several checkpointed,
+    where all are in a plan that fits.
 
-    `plans` is read as it grows: where one distance does not fit, the next keeps more. A distance takes a trace.
+    `plans` is read as it grows: where one distance does not fit, the next keeps more. Each takes a trace.
     """
     if EVERY in dict(evaluator.workload.settings) or evaluator.workload.checkpointing is not None:
         return
@@ -45,6 +48,8 @@ def sparser(
             continue
         if replace(family, checkpointing=first.checkpointing) != replace(first, settings=()):
             continue
+        if _fits(family, plans):
+            yield replace(family, checkpointing=Checkpointing.SELECTIVE)
         fewer = family
         for distance in DISTANCES:
             if _fits(fewer, plans):
@@ -55,16 +60,18 @@ def sparser(
 def too_slow(
     evaluator: Evaluator, family: Family, cuts: Sequence[Batch], ranking: Ranking, plans: Sequence[StepJudgement]
 ) -> str | None:
-    """Why fewer checkpointed layers are not traced: were nothing computed again, and were there room for it, a sample
+    """Why what computes less again is not traced: were nothing computed again, and were there room for it, a sample
     would hardly take less than in the fastest plan that is known. None where it might."""
-    if EVERY not in dict(family.settings):
+    if evaluator.workload.checkpointing is not None or family.batch is not None or not _computes_less(family):
         return None
     fitting = [plan for plan in plans if standing(plan) == 0]
-    whole = replace(family, settings=())
+    whole = replace(family, checkpointing=Checkpointing.FULL, settings=())
     largest = max(plan.batch.micro_batch for plan in fitting if replace(plan.family, settings=()) == whole)
     provider = evaluator.provider
     if isinstance(provider, TraceProvider) and provider.ships(evaluator.variant(whole), largest):
-        return "it would take a trace of its own, where the others are shipped: --set checkpoint.every asks for it"
+        selects = family.checkpointing is Checkpointing.SELECTIVE
+        option = "--checkpointing selective" if selects else "--set checkpoint.every"
+        return f"it would take a trace of its own, where the others are shipped: {option} asks for it"
     kept = replace(family, checkpointing=Checkpointing.NONE, settings=())
     times = list(_times(evaluator, kept, [batch for batch in cuts if batch.micro_batch <= largest], ranking))
     fastest = ranking.fastest(fitting)
@@ -79,6 +86,49 @@ def _times(evaluator: Evaluator, family: Family, cuts: Sequence[Batch], ranking:
             yield ranking.counted(evaluator.judge_uncounted(family, batch))[0]
         except NotTraceableError:
             return  # larger than any shipped trace
+
+
+def _computes_less(family: Family) -> bool:
+    return family.checkpointing is Checkpointing.SELECTIVE or EVERY in dict(family.settings)
+
+
+def accumulated(evaluator: Evaluator, ranks: int, ranking: Ranking, plans: Sequence[StepJudgement]) -> Iterator[Family]:
+    """Plans with small batches, with as many micro batches to a step as make up the samples of the largest step that
+    fits: what is done once a step is compared over the same samples. Nobody's batch grows by it, and nothing is traced.
+
+    Left out is what would hardly be faster than the fastest were that work free, and what gains no more than a tie.
+    """
+    workload = evaluator.workload
+    fixed = workload.global_batch is not None or workload.grad_accum is not None
+    if fixed or ranking.prefer in (Prefer.MEMORY, Prefer.SIMPLE):
+        return
+    fitting = [plan for plan in plans if standing(plan) == 0 and not plan.offloads and _steps_once(plan)]
+    for plan in fitting:
+        steps = max(_samples(known, ranks) for known in fitting) // _samples(plan, ranks)
+        fastest = ranking.fastest([known for known in plans if standing(known) == 0])
+        least = ranking.counted(plan)[0] * (1 - _once_a_step(plan))
+        if steps == 1 or least * LONGER >= ranking.counted(fastest)[0]:
+            continue
+        batch = Batch(micro_batch=plan.batch.micro_batch, accumulation_steps=steps)
+        longer = evaluator.judge_uncounted(plan.family, batch)
+        if longer.samples_per_second > LONGER * plan.samples_per_second:
+            yield replace(plan.family, batch=batch)
+
+
+def _steps_once(plan: StepJudgement) -> bool:
+    """Whether every micro batch is a step: not in stages, which several keep busy."""
+    family = plan.family
+    return plan.batch.accumulation_steps == 1 and family.pipeline is None and family.layout is None
+
+
+def _samples(plan: StepJudgement, ranks: int) -> int:
+    return plan.batch.micro_batch * (ranks // plan.family.copy_ranks)
+
+
+def _once_a_step(plan: StepJudgement) -> float:
+    """Part of a plan's time that may be once a step's: its update, and what it waits for others."""
+    time = plan.time
+    return (time.optimizer_seconds + time.exposed_communication_seconds) / time.step_seconds
 
 
 def _fits(family: Family, plans: Sequence[StepJudgement]) -> bool:

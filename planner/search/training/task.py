@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from gpu_plan.planner.context.rules import LONG, divides_heads, splits_tokens, why_uncut, why_whole
+from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.kernels import sinks
 from gpu_plan.planner.pipeline.schedules import Schedule
@@ -17,7 +18,7 @@ from gpu_plan.planner.search.training.candidates import Batch, Family, batches, 
 from gpu_plan.planner.search.training.command import launch_command, wrapped_classes
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.explore import explored
-from gpu_plan.planner.search.training.finer import sparser, too_slow, unresharded
+from gpu_plan.planner.search.training.finer import accumulated, sparser, too_slow, unresharded
 from gpu_plan.planner.search.training.least import stages as piped_bounds
 from gpu_plan.planner.search.training.least.compute import least_of_a_sample
 from gpu_plan.planner.search.training.least.megatron import hopeless as megatron_hopeless
@@ -29,7 +30,7 @@ from gpu_plan.planner.search.training.piped import judge as piped
 from gpu_plan.planner.search.training.ranks.crowded import crowded_figures
 from gpu_plan.planner.search.training.ranks.told import ranks_of
 from gpu_plan.planner.search.training.relaxed import relaxed
-from gpu_plan.planner.search.training.widths.arithmetic import holds_whole
+from gpu_plan.planner.search.training.whole import holds_whole
 from gpu_plan.planner.speed.model import AxisTime
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.saved_files import SavedFiles, saved_files
@@ -60,6 +61,8 @@ class TrainingTask:
 
     def cuts_of(self, family: Family) -> list[Batch]:
         """The same for the copies of one family."""
+        if family.batch is not None:
+            return [family.batch]
         stages = 1 if family.pipeline is None else family.pipeline.degree
         stages = stages if family.layout is None else family.layout.pipeline
         if family.copy_ranks == self._sharing:
@@ -118,12 +121,13 @@ class TrainingTask:
         return family.strategy.refuses(self.evaluator.context(family, 1, trace)) is not None
 
     def finer(self, ranking: Ranking, plans: Sequence[StepJudgement]) -> Iterator[Family]:
-        """What is gathered stays; fewer layers are checkpointed, unless the loop is the user's, to which nothing from
-        outside says how many."""
+        """What is gathered stays; less of the layers is computed again, and a step takes several micro batches, unless
+        the loop is the user's, to which nothing from outside says so."""
         families = list(self.families())
         yield from unresharded(self.evaluator, families, plans)
         if self._script is None:
             yield from sparser(self.evaluator, families, ranking, plans)
+            yield from accumulated(self.evaluator, self._cluster.world_size, ranking, plans)
 
     def _can_be_piped(self, pipeline: Pipeline, family: Family) -> bool:
         """Whether a cut into stages is looked at: one that was asked for always, if only to say why it cannot be."""
@@ -167,7 +171,8 @@ class TrainingTask:
 
     def words_of(self, family: Family) -> str:
         """`FSDP2 × TP 2, full checkpointing`."""
-        return f"{family.title}, {family.checkpointing_words}"
+        steps = "" if family.batch is None else f", {family.batch.accumulation_steps} micro batches a step"
+        return f"{family.title}, {family.checkpointing_words}{steps}"
 
     def refusal(self, family: Family) -> str | None:
         """What the real implementation would say, before any step is traced."""
@@ -278,7 +283,12 @@ class TrainingTask:
                 return Explored()
         if family.layout is not None:
             cuts = megatron.runnable(family.layout, cuts)
-        return explored(self.evaluator, family, cuts, exhaustive=exhaustive)
+        try:
+            return explored(self.evaluator, family, cuts, exhaustive=exhaustive)
+        except InputError:
+            if self._workload.checkpointing is family.checkpointing:
+                raise
+            return Explored()  # a class that cannot be checkpointed in a way that nobody asked for
 
     def smaller(self) -> Iterator[tuple[str, "TrainingTask"]]:
         """Options that the user fixed, with less asked."""

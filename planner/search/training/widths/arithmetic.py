@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.whole import whole_copy
 from gpu_plan.planner.speed.model import Collective, OptimizerWork, SpeedModel, StepWork
-from gpu_plan.planner.strategy.known import unsharded
 from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import StepTrace
@@ -59,7 +59,7 @@ def spared_beside_copies(evaluator: Judge, family: Family, batch: Batch) -> tupl
 
     None where no device can hold a whole copy, or none was asked for: there is nothing that it spares beside one.
     """
-    whole = _whole_copy(evaluator, family, batch)
+    whole = whole_copy(evaluator, family, batch)
     if whole is None:
         return None
     own = _own(family)
@@ -71,21 +71,6 @@ def spared_beside_copies(evaluator: Judge, family: Family, batch: Batch) -> tupl
         return ()
     samples = batch.micro_batch * evaluator.cluster.world_size
     return tuple(max(0.0, more - less) / samples for more, less in zip(wide, narrow, strict=True))
-
-
-def holds_whole(evaluator: Judge, family: Family, batch: Batch) -> bool:
-    """Whether every device holds the model and its states by itself, and the job may be run so."""
-    return _whole_copy(evaluator, family, batch) is not None
-
-
-def _whole_copy(evaluator: Judge, family: Family, batch: Batch) -> Family | None:
-    """The family that holds everything on every device, where the job can be run so."""
-    workload, traits = evaluator.workload, unsharded(evaluator.cluster.world_size)
-    known = workload.stack.traits.strategies
-    if workload.strategy is not None or evaluator.cluster.gpu.is_cpu or (known and traits.name not in known):
-        return None
-    whole = Family(strategy=STRATEGIES[traits.name], offload=Offload.NONE, checkpointing=family.checkpointing)
-    return whole if evaluator.judge_states(whole, batch).device_verdict != "no" else None
 
 
 def _computes_less(evaluator: Judge, own: Family, whole: Family) -> bool:

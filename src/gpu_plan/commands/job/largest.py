@@ -31,7 +31,8 @@ def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
             "beyond": list(found.beyond),
             "fails_at": found.fails_at,
             "reason": found.reason,
-            "spread": found.spread,
+            "spread": None if found.offloads else found.spread,
+            "offloading": found.spread if found.offloads else None,
         }
         sys.stdout.write(json.dumps(document) + "\n")
     elif found.option == "model":
@@ -44,7 +45,9 @@ def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
         beyond = ": the most that is asked about" if found.unbounded else ""
         where = f"{args.gpus}{_over(found)}{beyond}"
         print(visible(f"--{found.option} {found.value} is the largest that fits {where}: {found.plan}"))
-        if found.spread is not None:
+        if found.offloads:
+            print(visible(f"--{found.option} {found.fails_at} fits in the node's RAM alone: {found.spread}"))
+        elif found.spread is not None:
             print(
                 visible(
                     f"--{found.option} {found.fails_at} fits with a copy over several GPUs alone: {found.spread}"
@@ -57,6 +60,8 @@ def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _over(found: "Largest") -> str:
+    if found.offloads:
+        return " without offloading"
     return "" if found.spread is None else " with a whole copy on each"
 
 
