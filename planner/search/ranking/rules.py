@@ -97,12 +97,12 @@ class Ranking:
     def counted(self, plan: Judgement) -> tuple[float, ...]:
         """A plan's seconds as they are compared, unless time alone matters: of an engine that computes in fewer bits
         than whole copies do without what that spares, which is not the spreading's doing; of a plan that offloads
-        `OFFLOADED` times, of one with settings that nobody asked for `LONGER` times, of one that shares out what every
-        device could hold whole as well: engines' own settings and whole copies are what is used and measured most, and
-        what leaves them has to gain more than a tie."""
+        `OFFLOADED` times, of one with settings or steps that nobody asked for `LONGER` times, of one that shares out
+        what every device could hold whole as well: engines' own settings and whole copies are what is used and measured
+        most, and what leaves them has to gain more than a tie."""
         if self.prefer is not Prefer.BALANCE:
             return plan.seconds
-        times = (OFFLOADED if plan.offloads else 1) * LONGER ** (plan.tuned + plan.needless)
+        times = (OFFLOADED if plan.offloads else 1) * LONGER ** ((plan.tuned or plan.accumulates) + plan.needless)
         return tuple(times * seconds for seconds in plan.compared_seconds)
 
     def bound(self, seconds: float, compared: float, *, needless: bool) -> float:

@@ -37,8 +37,8 @@ def rules(ranking: Ranking) -> tuple[str, ...]:
             f" what does not fit without it, or takes less than 1/{OFFLOADED} of the time with it"
         )
         tuned = (
-            f"the time of a plan with settings of its engine that nobody asked for counts {LONGER} times: they have to"
-            " gain more than a tie"
+            f"the time of a plan with settings of its engine, or several micro batches a step, that nobody asked for"
+            f" counts {LONGER} times: they have to gain more than a tie"
         )
         whole = (
             "what an engine gains by computing in 16 bits what whole copies of the model keep in fp32 under autocast is"
@@ -115,8 +115,9 @@ def _counted(first: Judgement, second: Judgement) -> str | None:
         return f", but keeps {kept} GiB in the node's RAM, which goes first only where it halves the time"
     if second.needless and not first.needless:
         return _sharing(first, second)
-    if second.tuned and not first.tuned:
-        return f", but with settings that nobody asked for, which have to gain more than {LONGER - 1:.0%}"
+    if (second.tuned or second.accumulates) and not (first.tuned or first.accumulates):
+        what = "settings" if second.tuned else "steps of several micro batches"
+        return f", but has {what} that nobody asked for: that time counts {LONGER} times"
     return None
 
 
