@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.megatron.jobs import Job
+from benchmarks.accuracy.megatron.recorded import workspace_before
 from gpu_plan.planner.megatron.architecture import Architecture, Experts
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.strategy.megatron.states import StateRules
@@ -132,8 +133,15 @@ def job_of(row: Mapping[str, Any]) -> Job:
         micro_batches=int(row["num_microbatches"]),
         seq_len=int(args["--seq-length"]),
         capability=capability,
-        workspace_bytes=_WORKSPACE if row["args_env"].get("CUBLAS_WORKSPACE_CONFIG") == ":4096:8" else None,
+        workspace_bytes=_workspace(row, capability),
     )
+
+
+def _workspace(row: Mapping[str, Any], capability: tuple[int, int]) -> int | None:
+    """Of a cuBLAS workspace, where the environment or the container's torch says other than what is planned with."""
+    if row["args_env"].get("CUBLAS_WORKSPACE_CONFIG") == ":4096:8":
+        return _WORKSPACE
+    return workspace_before(row["id"], capability)
 
 
 def _attention(args: Mapping[str, Any], local: bool, capability: tuple[int, int]) -> Any:
