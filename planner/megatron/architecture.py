@@ -18,6 +18,8 @@ class LatentAttention:
     rotary_dim: int
     """Of the part with position (`qk_pos_emb_head_dim`)."""
     value_dim: int
+    normed: bool = True
+    """Whether what is compressed is normalised before it goes up again (`qk_layernorm`)."""
     stretched: tuple[tuple[str, float], ...] = ()
     """How positions are stretched (YaRN), by the name of the argument; it decides no size."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpu_plan.planner.megatron.architecture import Architecture, LatentAttention
 from gpu_plan.planner.megatron.layout import Layout
-from gpu_plan.planner.megatron.settings import flag
+from gpu_plan.planner.megatron.settings import flag, number
 
 Words = tuple[str, ...]
 _BACKENDS = {"fused": "fused", "flash": "flash", "unfused": "unfused", "local": "local"}
@@ -118,6 +118,8 @@ def _of_layout(model: Architecture, layout: Layout) -> Words:
     words += ["--context-parallel-size", str(layout.context)]
     if layout.virtual > 1:
         words += ["--num-virtual-stages-per-pipeline-rank", str(layout.virtual)]
+    if layout.group is not None:
+        words += ["--microbatch-group-size-per-virtual-pipeline-stage", str(layout.group)]
     for flag_, count in (("first", layout.first_layers), ("last", layout.last_layers)):
         if count is not None:
             words += [f"--decoder-{flag_}-pipeline-num-layers", str(count)]
@@ -158,8 +160,12 @@ def _of_run(layout: Layout, run: Run) -> Words:
     if flag(run.settings, "overlap", True):
         words += ["--overlap-grad-reduce"]
         words += ["--overlap-param-gather"] if flag(run.settings, "distributed_optimizer", True) else []
+    instances = number(run.settings, "optimizer_instances") or 1
+    words += ["--num-distributed-optimizer-instances", str(instances)] if instances > 1 else []
     if run.settings.get("megatron.grad_dtype") == "bfloat16":
         words += ["--grad-reduce-in-bf16"]
+    if run.settings.get("megatron.grad_dtype") == "float32" and run.half == "float16":
+        words += ["--accumulate-allreduce-grads-in-fp32"]
     if flag(run.settings, "precision_aware", False):
         words += ["--use-precision-aware-optimizer"]
         moments = _TYPES[run.settings.get("megatron.moments_dtype", "float32")]

@@ -17,6 +17,9 @@ class Layout:
     pipeline: int = 1
     virtual: int = 1
     """Stages on each rank (`--num-virtual-stages-per-pipeline-rank`)."""
+    group: int | None = None
+    """Micro batches that go through a rank's stage one after the other, with several stages a rank
+    (`--microbatch-group-size-per-virtual-pipeline-stage`); None: as many as pipeline ranks."""
     context: int = 1
     expert: int = 1
     expert_tensor: int = 1
@@ -68,6 +71,11 @@ class Layout:
         return self.pipeline * self.virtual
 
     @property
+    def group_size(self) -> int:
+        """Micro batches of a group of the interleaved schedule."""
+        return self.group or self.pipeline
+
+    @property
     def copy_ranks(self) -> int:
         """Ranks that compute the same samples."""
         return self.tensor * self.pipeline * self.context
@@ -91,7 +99,14 @@ class Layout:
     def own(self) -> "Layout":
         """What of it one rank's own step depends on."""
         return replace(
-            self, pipeline=1, virtual=1, first_layers=None, last_layers=None, embedding_counts=False, loss_counts=False
+            self,
+            pipeline=1,
+            virtual=1,
+            group=None,
+            first_layers=None,
+            last_layers=None,
+            embedding_counts=False,
+            loss_counts=False,
         )
 
     def key(self) -> str:

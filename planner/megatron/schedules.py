@@ -11,12 +11,18 @@ from gpu_plan.planner.pipeline.schedules import Action, Kind
 
 def refused(layout: Layout, micro_batches: int) -> str | None:
     """Why the interleaved schedule cannot take so many micro batches, in one line; None where it can."""
-    rest = micro_batches % layout.pipeline
-    if layout.virtual == 1 or rest == 0:
+    if layout.group is not None and (layout.virtual == 1 or layout.group < layout.pipeline):
+        why = "is about several stages a rank: add --vpp" if layout.virtual == 1 else "is fewer than the pipeline ranks"
+        more = "" if layout.virtual == 1 else f": give at least {layout.pipeline}"
+        return f"--set megatron.group_size={layout.group} {why}{more}"
+    group = layout.group_size
+    rest = micro_batches % group
+    if layout.virtual == 1 or (micro_batches >= group and (rest == 0 or rest >= layout.pipeline)):
         return None
+    each = f"{group}, one for each pipeline rank" if layout.group is None else f"{group}"
     return (
-        f"Megatron's interleaved schedule takes micro batches in groups of {layout.pipeline}, one for each pipeline"
-        f" rank, not {micro_batches}: give --grad-accum {micro_batches - rest + layout.pipeline}"
+        f"Megatron's interleaved schedule takes micro batches in groups of {each}, not {micro_batches}:"
+        f" give --grad-accum {micro_batches - rest + group}"
     )
 
 
@@ -35,7 +41,7 @@ def actions(layout: Layout, rank: int, micro_batches: int) -> tuple[Action, ...]
 
 def _interleaved(layout: Layout, rank: int, micro_batches: int) -> tuple[Action, ...]:
     """Groups of micro batches through every chunk of a rank, backwards through the chunks in the other order."""
-    group, chunks = layout.pipeline, layout.virtual
+    group, chunks = layout.group_size, layout.virtual
     table = [
         (chunk, index)
         for start in range(0, micro_batches, group)

@@ -25,9 +25,11 @@ def share(settings: Mapping[str, str], key: str) -> float | None:
     return float(settings.get(f"megatron.{key}", "0")) or None
 
 
-def gradient_bytes(settings: Mapping[str, str]) -> int:
-    """Of an element of the buffers that gradients are added to, in fp32 where nothing is said."""
-    return 2 if settings.get("megatron.grad_dtype") == "bfloat16" else 4
+def gradient_bytes(settings: Mapping[str, str], half: str) -> int:
+    """Of an element of the buffers that gradients are added to: where nothing is said fp32 beside bf16 weights,
+    and fp16 beside fp16 ones (megatron/training/arguments.py: validate_args)."""
+    asked = settings.get("megatron.grad_dtype", "bfloat16" if half == "float16" else "float32")
+    return 2 if asked == "bfloat16" else 4
 
 
 def attention_kernel(asked: str, capability: tuple[int, int] | None) -> Attention:
@@ -63,6 +65,22 @@ def refused(model: Architecture, layout: Layout, seq_len: int) -> str | None:
     if context > 1 and layout.attention in ("unfused", "local"):
         return f"--cp {context} needs kernels that share tokens: --attention sdpa or flash, not eager"
     return _refused_experts(model, layout)
+
+
+def refused_instances(settings: Mapping[str, str], model: Architecture, layout: Layout, world: int) -> str | None:
+    """Why states cannot be kept in so many sharded copies, in one line; None where they can
+    (megatron/core/parallel_state.py: initialize_model_parallel, initialize_expert_model_parallel)."""
+    instances = number(settings, "optimizer_instances") or 1
+    asked = f"--set megatron.optimizer_instances={instances}"
+    if instances == 1:
+        return None
+    if not flag(settings, "distributed_optimizer", True):
+        return f"{asked} is about the distributed optimizer: drop megatron.distributed_optimizer=false"
+    dense = world // (layout.tensor * layout.pipeline)
+    own = world // (layout.expert * layout.expert_tensor * layout.pipeline)
+    groups = (dense, own) if model.experts is not None else (dense,)
+    odd = next((ranks for ranks in groups if ranks % instances), None)
+    return None if odd is None else f"{asked} does not divide {odd} data parallel ranks"
 
 
 def _refused_parts(model: Architecture, layout: Layout) -> str | None:

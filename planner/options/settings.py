@@ -82,6 +82,12 @@ SETTINGS: Mapping[str, Setting] = {
         "flag", "whether tensor parallel ranks share out tokens between layers (true)"
     ),
     "megatron.distributed_optimizer": Setting("flag", "whether Megatron's data parallel ranks share out states (true)"),
+    "megatron.optimizer_instances": Setting(
+        "count", "copies of the sharded states, each over so many fewer of Megatron's data parallel ranks (1)", 1
+    ),
+    "megatron.group_size": Setting(
+        "count", "micro batches of a group of the interleaved schedule (as many as pipeline ranks)", 1
+    ),
     "megatron.overlap": Setting(
         "flag", "whether gradients are reduced beside backward, and gathered beside forward (true)"
     ),
@@ -105,7 +111,9 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "megatron.gradient_fusion": Setting("flag", "whether products add weights' gradients to their buffer (true)"),
     "megatron.grad_dtype": Setting(
-        "choice", "type of the buffer of gradients (float32)", choices=("float32", "bfloat16")
+        "choice",
+        "type of the buffer of gradients (float32; fp16 beside fp16-mixed)",
+        choices=("float32", "bfloat16"),
     ),
     "megatron.precision_aware": Setting(
         "flag", "whether the optimizer keeps of main parameters what the 16-bit ones lack (false)"

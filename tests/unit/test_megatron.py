@@ -62,6 +62,38 @@ def test_interleaved_warms_up_over_all_chunks():
     assert "groups of 2" in (schedules.refused(layout, 5) or "")
 
 
+def test_groups_of_micro_batches_are_those_of_the_argument():
+    """schedules.py: get_schedule_table, PP 2 with groups of 3 and 5 micro batches over 2 chunks."""
+    layout = Layout(pipeline=2, virtual=2, group=3)
+    forwards = [a for a in schedules.actions(layout, 0, 5) if a.kind is Kind.FORWARD]
+    assert [a.micro_batch for a in forwards] == [0, 1, 2, 0, 1, 2, 3, 4, 3, 4]
+    assert [a.stage for a in forwards] == [0, 0, 0, 2, 2, 2, 0, 0, 2, 2]
+    assert schedules.refused(layout, 5) is None
+    assert "groups of 3" in (schedules.refused(layout, 4) or "")
+    assert "fewer than the pipeline ranks" in (schedules.refused(replace(layout, group=1), 4) or "")
+    assert "add --vpp" in (schedules.refused(replace(layout, virtual=1), 4) or "")
+
+
+def test_states_are_shared_out_within_a_copy_of_them():
+    given = {"megatron.optimizer_instances": "2"}
+    assert settings.refused_instances(given, LLAMA, Layout(tensor=2), 8) is None
+    assert "does not divide 3 data" in (settings.refused_instances(given, LLAMA, Layout(tensor=2), 6) or "")
+    whole = given | {"megatron.distributed_optimizer": "false"}
+    assert "distributed optimizer" in (settings.refused_instances(whole, LLAMA, Layout(tensor=2), 8) or "")
+    words = words_of(LLAMA, Layout(pipeline=2, virtual=2, group=4), replace(RUN, settings=given))
+    assert {word for word in words if word.startswith("--")} <= set(TABLE["flags"])
+    assert words[words.index("--num-distributed-optimizer-instances") + 1] == "2"
+
+
+def test_gradients_of_fp16_weights_are_added_up_in_fp16():
+    assert settings.gradient_bytes({}, "bfloat16") == 4
+    assert settings.gradient_bytes({}, "float16") == 2
+    wide = {"megatron.grad_dtype": "float32"}
+    assert settings.gradient_bytes(wide, "float16") == 4
+    words = words_of(LLAMA, Layout(), replace(RUN, half="float16", settings=wide))
+    assert "--accumulate-allreduce-grads-in-fp32" in words
+
+
 def test_layers_are_shared_out_as_megatron_does():
     counts = [cut.end - cut.first for cut in stages.cuts(12, Layout(pipeline=4, first_layers=2, last_layers=2))]
     assert counts == [2, 4, 4, 2]

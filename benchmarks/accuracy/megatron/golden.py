@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.accuracy.megatron.jobs import Job
 from benchmarks.accuracy.megatron.recorded import workspace_before
-from gpu_plan.planner.megatron.architecture import Architecture, Experts
+from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.strategy.megatron.states import StateRules
 
@@ -17,12 +17,12 @@ _GPT2_WORDS = 50257
 _WORKSPACE = 8 * 4096 * 1024
 """`:4096:8`, in KiB (pytorch aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize)."""
 _NOT_PLANNED = (
-    "--use-megatron-fsdp", "--fp8-format", "--optimizer", "--multi-latent-attention", "--mtp-num-layers",
+    "--use-megatron-fsdp", "--fp8-format", "--optimizer", "--mtp-num-layers",
     "--pipeline-model-parallel-layout", "--use-transformer-engine-op-fuser", "--cuda-graph-impl",
     "--export-kd-cfg", "--hybrid-layer-pattern", "--hybrid-override-pattern",
     "--overlap-moe-expert-parallel-comm", "--recompute-modules", "--fine-grained-activation-offloading",
-    "--apply-query-key-layer-scaling", "--microbatch-group-size-per-virtual-pipeline-stage", "--fp16",
-    "--num-distributed-optimizer-instances", "--no-rope-fusion",
+    
+    "--no-rope-fusion",
 )  # fmt: skip
 
 
@@ -89,6 +89,7 @@ def job_of(row: Mapping[str, Any]) -> Job:
         tied=not args.get("--untie-embeddings-and-output-weights"),
         positions=0 if args.get("--position-embedding-type") == "rope" else int(args["--max-position-embeddings"]),
         rotary=args.get("--position-embedding-type") == "rope",
+        latent=_latent(args),
         experts=_experts(args, width),
     )
     sequence = bool(args.get("--sequence-parallel")) and tensor > 1
@@ -99,6 +100,7 @@ def job_of(row: Mapping[str, Any]) -> Job:
         tensor=tensor,
         pipeline=parallel["pp"],
         virtual=int(parallel["vpp"] or 1),
+        group=_count(args, "--microbatch-group-size-per-virtual-pipeline-stage"),
         context=context,
         expert=expert,
         expert_tensor=expert_tensor if model.experts else 1,
@@ -126,7 +128,10 @@ def job_of(row: Mapping[str, Any]) -> Job:
         rules=StateRules(
             data_parallel=world // (tensor * parallel["pp"]),
             expert_data_parallel=max(1, world // (expert * expert_tensor * parallel["pp"])),
+            instances=int(args.get("--num-distributed-optimizer-instances") or 1),
             distributed=bool(args.get("--use-distributed-optimizer")),
+            # arguments.py: gradients of bf16 weights are added up in fp32, those of fp16 ones in fp16.
+            gradient_bytes=2 if args.get("--fp16") else 4,
             overlap=bool(args.get("--overlap-grad-reduce")),
         ),
         micro_batch=int(args["--micro-batch-size"]),
@@ -134,6 +139,19 @@ def job_of(row: Mapping[str, Any]) -> Job:
         seq_len=int(args["--seq-length"]),
         capability=capability,
         workspace_bytes=_workspace(row, capability),
+    )
+
+
+def _latent(args: Mapping[str, Any]) -> LatentAttention | None:
+    if not args.get("--multi-latent-attention"):
+        return None
+    return LatentAttention(
+        query_rank=_count(args, "--q-lora-rank"),
+        key_value_rank=int(args["--kv-lora-rank"]),
+        head_dim=int(args["--qk-head-dim"]),
+        rotary_dim=int(args["--qk-pos-emb-head-dim"]),
+        value_dim=int(args["--v-head-dim"]),
+        normed=bool(args.get("--qk-layernorm")),
     )
 
 

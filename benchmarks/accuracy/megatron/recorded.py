@@ -1,5 +1,6 @@
-"""When a regression value was recorded, and in which container: `python -m benchmarks.accuracy.megatron.recorded FOLDER CLONE`.
+"""When a regression value was recorded, and in which container.
 
+`python -m benchmarks.accuracy.megatron.recorded FOLDER CLONE` writes what this module reads.
 FOLDER holds megatron_golden.json, CLONE is a clone of Megatron-LM with its history. A value belongs to the first commit
 of its file that has it; docker/.ngc_version.dev of that commit names the container. `recorded.json` is what was found.
 """
@@ -13,8 +14,8 @@ from typing import Any
 
 FOUND = Path(__file__).with_name("recorded.json")
 _BIG_ON_BLACKWELL = (26, 3)
-"""Containers of this and later months have torch since February 2026 (pytorch/pytorch#175344), which gives cuBLAS 32 MiB on
-Blackwell; before, 8 MiB and 128 KiB, as on any GPU but Hopper (aten/src/ATen/cuda/CublasHandlePool.cpp)."""
+"""Containers of this and later months have torch since February 2026 (pytorch/pytorch#175344), which gives cuBLAS
+32 MiB on Blackwell; before, 8 MiB and 128 KiB, as on any GPU but Hopper (aten/src/ATen/cuda/CublasHandlePool.cpp)."""
 _BEFORE = (2 * 4096 + 8 * 16) * 1024
 
 

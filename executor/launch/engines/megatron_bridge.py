@@ -24,6 +24,7 @@ _PROVIDER = (
 _LISTS = frozenset({"recompute_modules"})
 _RENAMED = {
     "num_virtual_stages_per_pipeline_rank": None,
+    "microbatch_group_size_per_virtual_pipeline_stage": "microbatch_group_size_per_vp_stage",
     "decoder_first_pipeline_num_layers": "num_layers_in_first_pipeline_stage",
     "decoder_last_pipeline_num_layers": "num_layers_in_last_pipeline_stage",
 }
@@ -39,12 +40,15 @@ def launch_files(target: Target) -> LaunchFiles:
     virtual = given.get("num_virtual_stages_per_pipeline_rank")
     if virtual is not None:
         words["virtual_pipeline_model_parallel_size"] = virtual
-    ddp = {
+    ddp: dict[str, object] = {
         "use_distributed_optimizer": "use_distributed_optimizer" in given,
         "overlap_grad_reduce": "overlap_grad_reduce" in given,
         "overlap_param_gather": "overlap_param_gather" in given,
-        "grad_reduce_in_fp32": "grad_reduce_in_bf16" not in given,
+        "grad_reduce_in_fp32": "accumulate_allreduce_grads_in_fp32" in given
+        or ("bf16" in given and "grad_reduce_in_bf16" not in given),
     }
+    if "num_distributed_optimizer_instances" in given:
+        ddp["num_distributed_optimizer_instances"] = given["num_distributed_optimizer_instances"]
     optimizer = {"use_precision_aware_optimizer": True} if "use_precision_aware_optimizer" in given else {}
     train = {name: given[name] for name in ("micro_batch_size", "global_batch_size")}
     lines = [

@@ -41,6 +41,8 @@ TRAITS = Traits(
             "megatron.sequence_parallel",
             "megatron.distributed_optimizer",
             "megatron.overlap",
+            "megatron.optimizer_instances",
+            "megatron.group_size",
             "megatron.recompute_method",
             "megatron.recompute_layers",
             "megatron.cross_entropy",

@@ -41,6 +41,7 @@ def _layout(
         tensor=tensor,
         pipeline=pipeline,
         virtual=workload.virtual_stages or (2 if workload.schedule == "interleaved" and pipeline > 1 else 1),
+        group=number(settings, "group_size"),
         context=context,
         expert=expert,
         expert_tensor=_expert_tensor(workload),

@@ -22,6 +22,8 @@ def refuses_job(context: RankContext) -> str | None:
     settings = dict(context.settings)
     if "megatron.moments_dtype" in settings and settings.get("megatron.precision_aware") != "true":
         return "--set megatron.moments_dtype needs --set megatron.precision_aware=true"
+    if settings.get("megatron.grad_dtype") == "bfloat16" and context.precision.compute_dtype == "float16":
+        return "--set megatron.grad_dtype=bfloat16 is about bf16 weights: drop it, or give --precision bf16-mixed"
     return None
 
 

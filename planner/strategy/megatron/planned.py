@@ -1,7 +1,7 @@
 """A rank of a job that the search judges."""
 
 from gpu_plan.planner.megatron.layout import Layout
-from gpu_plan.planner.megatron.settings import flag, gradient_bytes
+from gpu_plan.planner.megatron.settings import flag, gradient_bytes, number
 from gpu_plan.planner.speed.model import Collective, OptimizerWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.strategy.megatron.notes import notes_of
@@ -34,9 +34,11 @@ def rules_of(context: RankContext) -> StateRules:
     return StateRules(
         data_parallel=dense,
         expert_data_parallel=max(1, experts),
+        instances=number(settings, "optimizer_instances") or 1,
         distributed=flag(settings, "distributed_optimizer", True),
         overlap=flag(settings, "overlap", True),
-        gradient_bytes=gradient_bytes(settings),
+        gradient_bytes=gradient_bytes(settings, context.precision.compute_dtype),
+        widened=not aware,
         # optimizer_config.py: store_param_remainders: beside 16-bit parameters only what they lack of fp32 is kept.
         main_bytes=_HALF if aware else _WIDE,
         moment_bytes=(moment, moment),
@@ -94,8 +96,12 @@ def _collectives(trace: StepTrace, rules: StateRules, layout: Layout) -> tuple[C
         if not rules.distributed:
             found.append(_once("all_reduce", reduced, ranks, rules.overlap, "backward", stride))
             continue
-        found.append(_once("reduce_scatter", reduced, ranks, rules.overlap, "backward", stride))
-        found.append(_once("all_gather", elements * _HALF, ranks, rules.overlap, "forward", stride))
+        own = ranks // rules.instances
+        found.append(_once("reduce_scatter", reduced, own, rules.overlap, "backward", stride))
+        if rules.instances > 1:
+            # param_and_grad_buffer.py: start_grad_sync: what is shared out is summed between the copies.
+            found.append(_once("all_reduce", reduced // own, rules.instances, rules.overlap, "backward", stride * own))
+        found.append(_once("all_gather", elements * _HALF, own, rules.overlap, "forward", stride))
     return tuple(found)
 
 

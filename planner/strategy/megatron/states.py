@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gpu_plan.planner.megatron import buffers
 from gpu_plan.planner.megatron.buffers import Held
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.memory.stream.moments import point
 from gpu_plan.planner.trace.events import Category, ParameterInfo
 
 _HALF, _WIDE = 2, 4
@@ -25,6 +26,8 @@ class StateRules:
     """Ranks with other samples or other tokens (`dp_cp`), over which dense parameters are sharded."""
     expert_data_parallel: int
     """Ranks that hold the same experts."""
+    instances: int = 1
+    """Copies of the sharded states (`--num-distributed-optimizer-instances`), each over so many fewer ranks."""
     distributed: bool = True
     """`--use-distributed-optimizer`."""
     overlap: bool = False
@@ -33,6 +36,9 @@ class StateRules:
     """Of an element in the buffer: 4, or 2 (`--grad-reduce-in-bf16`)."""
     main_bytes: int = _WIDE
     """Of an element of the main parameters (`--main-params-dtype`)."""
+    widened: bool = True
+    """Whether gradients in 16 bits are brought to fp32 before the step; a precision-aware optimizer reads them as they
+    are."""
     moment_bytes: tuple[int, int] = (_WIDE, _WIDE)
     """`--exp-avg-dtype`, `--exp-avg-sq-dtype`."""
     data_rank: int = 0
@@ -67,6 +73,7 @@ def _place(
     held = [Held(parameter.numel, parameter.name in shared) for parameter in parameters]
     load = builder.at_load
     if rules.distributed:
+        ranks //= rules.instances
         numel = buffers.padded(held, ranks, buffers.bucket_size(overlap, rules.data_parallel))
         builder.alloc(load(), numel * _HALF, Category.PARAMETERS, "parameter buffer")
         share = -(-numel // ranks)
@@ -76,6 +83,18 @@ def _place(
             builder.alloc(load(), parameter.numel * _HALF, Category.PARAMETERS, "weight", parameter.name)
     builder.alloc(load(), numel * rules.gradient_bytes, Category.GRADIENTS, "gradient buffer")
     builder.alloc(load(), share * rules.main_bytes, Category.OPTIMIZER_STATE, "main parameters")
+    _place_main_gradients(builder, share, rules)
     for name, size in zip(("exp_avg", "exp_avg_sq"), rules.moment_bytes, strict=True):
         builder.alloc(builder.at_step(0), share * size, Category.OPTIMIZER_STATE, name)
     return share
+
+
+def _place_main_gradients(builder: StreamBuilder, share: int, rules: StateRules) -> None:
+    """Gradients of the main parameters, where the buffer is not fp32: a copy made by the step, which goes when the next
+    iteration begins (distrib_optimizer.py: _copy_model_grads_to_main_grads; training.py: train_step)."""
+    if rules.gradient_bytes == _WIDE or not rules.widened:
+        return
+    first = next(one for one in builder.passes if one.iteration == 1)
+    made = builder.alloc(builder.at_step(0), share * _WIDE, Category.GRADIENTS, "main gradients")
+    builder.free(point(first.segment, -2), made)
+    builder.alloc(builder.at_step(1), share * _WIDE, Category.GRADIENTS, "main gradients")

@@ -16,7 +16,7 @@ from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.attention import Attention
 from gpu_plan.planner.trace.megatron.group import gather, scatter_sum
 from gpu_plan.planner.trace.megatron.layers import shared_of
-from gpu_plan.planner.trace.megatron.linear import Linear, NormLinear
+from gpu_plan.planner.trace.megatron.linear import Linear, NormLinear, Shared
 from gpu_plan.planner.trace.megatron.recompute import WithoutOutput
 
 
@@ -72,6 +72,13 @@ class _GatheredTokens(torch.autograd.Function):
         return scatter_sum(grads[0], ctx.ranks), None
 
 
+def _up(latent: LatentAttention, inputs: int, outputs: int, shared: Shared, *, norm_bias: bool) -> nn.Module:
+    """gpt_layer_specs.py: the norm within the product, or none (`qk_layernorm`)."""
+    if latent.normed:
+        return NormLinear(inputs, outputs, shared, norm_bias=norm_bias)
+    return Linear(inputs, outputs, shared, "column")
+
+
 class LatentSelfAttention(nn.Module):
     """Takes what the norm before it puts out, [tokens, samples, hidden]."""
 
@@ -87,13 +94,15 @@ class LatentSelfAttention(nn.Module):
             self.linear_q_proj = Linear(model.hidden, outputs, shared, "column")
         else:
             self.linear_q_down_proj = Linear(model.hidden, latent.query_rank, shared, "none")
-            self.linear_q_up_proj = NormLinear(latent.query_rank, outputs, shared, norm_bias=rms)
+            self.linear_q_up_proj = _up(latent, latent.query_rank, outputs, shared, norm_bias=rms)
         self.linear_kv_down_proj = Linear(model.hidden, latent.key_value_rank + latent.rotary_dim, shared, "none")
-        self.linear_kv_up_proj = NormLinear(
-            latent.key_value_rank, self._heads * (latent.head_dim + latent.value_dim), shared, norm_bias=rms
+        self.linear_kv_up_proj = _up(
+            latent, latent.key_value_rank, self._heads * (latent.head_dim + latent.value_dim), shared, norm_bias=rms
         )
         self.core_attention = Attention(layout, self._size)
-        self.linear_proj = Linear(self._heads * latent.value_dim, model.hidden, shared, "row", apart=True)
+        self.linear_proj = Linear(
+            self._heads * latent.value_dim, model.hidden, shared, "row", bias=model.biases, apart=True
+        )
         self._up_again = layout.runs_again("mla_up_proj")
         self._recompute = layout.runs_again("core_attn")
 

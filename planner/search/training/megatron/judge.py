@@ -36,6 +36,8 @@ def refusal(evaluator: Judge, layout: Layout, cuts: Sequence[Batch]) -> str | No
     if problem is not None:
         return problem
     problem = settings.refused(model, layout, workload.seq_len) or stages.refused(model.layers, layout)
+    if problem is None:
+        problem = settings.refused_instances(dict(workload.settings), model, layout, evaluator.cluster.world_size)
     if problem is not None:
         return problem
     if model.positions and workload.seq_len > model.positions:
@@ -117,7 +119,8 @@ def _added(evaluator: Judge, layout: Layout, trace: StepTrace) -> OptimizerWork:
     (distributed_data_parallel.py: _make_backward_post_hook)."""
     if layout.fused_gradients:
         return OptimizerWork(parameter_bytes_read_written=0)
-    buffers = settings.gradient_bytes(dict(evaluator.workload.settings))
+    workload = evaluator.workload
+    buffers = settings.gradient_bytes(dict(workload.settings), workload.precision.compute_dtype)
     elements = sum(parameter.numel for parameter in trace.parameters)
     return OptimizerWork(parameter_bytes_read_written=elements * (_HALF + 2 * buffers))
 
@@ -160,7 +163,7 @@ def _rank(
 
 def _shorter(layout: Layout, rank: int, micro_batches: int) -> dict[str, Any]:
     """As many micro batches as bring the schedule to where it repeats itself: what stands is the same from then on."""
-    enough = layout.pipeline + 2 if layout.virtual == 1 else 3 * layout.pipeline
+    enough = layout.pipeline + 2 if layout.virtual == 1 else 3 * layout.group_size
     fewer = min(micro_batches, enough)
     return {"order": schedules.actions(layout, rank, fewer), "micro_batches": fewer}
 
