@@ -32,7 +32,8 @@ _RENAMED = {
 
 def launch_files(target: Target) -> LaunchFiles:
     """One Python file."""
-    given = _flags(planned_words(target, "megatron-bridge"))
+    planned = planned_words(target, "megatron-bridge")
+    given = _flags(planned)
     words = {name: given[name] for name in _PROVIDER if name in given}
     words.update({new: given[old] for old, new in _RENAMED.items() if new is not None and old in given})
     if "no_gradient_accumulation_fusion" in given:
@@ -45,7 +46,7 @@ def launch_files(target: Target) -> LaunchFiles:
         "overlap_grad_reduce": "overlap_grad_reduce" in given,
         "overlap_param_gather": "overlap_param_gather" in given,
         "grad_reduce_in_fp32": "accumulate_allreduce_grads_in_fp32" in given
-        or ("bf16" in given and "grad_reduce_in_bf16" not in given),
+        or ("--bf16" in planned and "grad_reduce_in_bf16" not in given),
     }
     if "num_distributed_optimizer_instances" in given:
         ddp["num_distributed_optimizer_instances"] = given["num_distributed_optimizer_instances"]
