@@ -34,6 +34,12 @@ class PipedCase:
     checkpointing: Checkpointing = Checkpointing.NONE
 
     @property
+    def settled(self) -> bool:
+        """Whether every collective waits until gloo's threads hold nothing of it: not where stages of a rank gather
+        beside what pipelines send, of whose tensors a thread holds some for as long as its neighbour computes."""
+        return not (self.strategy.startswith("fsdp") and self.local > 1)
+
+    @property
     def world(self) -> int:
         return self.stages * self.pipelines * self.tensor
 
@@ -83,4 +89,5 @@ FOUR_RANKS = (
     PipedCase(architecture="llama-3", stages=4, micro_batches=8),
     PipedCase(architecture="llama-3", strategy="ddp_pp", pipelines=2),
     PipedCase(architecture="llama-3", strategy="fsdp_pp", pipelines=2),
+    PipedCase(architecture="llama-3", strategy="fsdp_pp", pipelines=2, schedule=Schedule.INTERLEAVED, local=2),
 )
