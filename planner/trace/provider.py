@@ -176,7 +176,10 @@ class TraceProvider:
 
     def _from_shelf(self, variant: StepVariant, points: tuple[int, ...]) -> StepTrace | None:
         shipped = self._find_shipped_traces()
-        return None if shipped is None else shipped.trace(trace_key(self.device, self.attention, variant, points))
+        if shipped is None:
+            return None
+        known = shipped.trace(trace_key(self.device, self.attention, variant, points))
+        return shipped.told(self.device, self.attention, variant, points) if known is None else known
 
     def _find_shipped_traces(self) -> ShippedTraces | None:
         if self._shipped_traces is False:

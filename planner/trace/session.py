@@ -104,6 +104,10 @@ class TracingSession:
                 f"{type(problem).__name__}: {first[0][:200]}"
             ) from problem
 
+    def line(self, variant: StepVariant, samples: tuple[int, ...]) -> StepTrace:
+        """Of a rank that holds the whole model and computes whole samples; see `Tracer.line`."""
+        return self._tracer.line(variant, samples)
+
     def _trace_part(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """Of one of several ranks: a part remembers its group, so that it is built for each trace."""
         if self._source.config is None:

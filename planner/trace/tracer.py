@@ -99,6 +99,15 @@ class Tracer:
             self._broken.add((variant.key(), points))
         raise AssertionError("a single recording is always linear")
 
+    def line(self, variant: StepVariant, samples: tuple[int, ...]) -> StepTrace:
+        """The step at all micro batches from the first to the last of `samples`, to the byte; what follows rules is
+        still to be settled. NotLinearError where recordings there do not lie on one line."""
+        self._prepare(variant)
+        line = self._build(variant, samples, unsettled=True)
+        if not line.exact:
+            raise NotLinearError("tiles of kernels lie beside the line")
+        return line.trace
+
     def _told(self, variant: StepVariant, ranges: Sequence[tuple[int, ...]]) -> StepTrace | None:
         """The trace over the widest of the ranges that what was recorded tells; None where it tells none."""
         for points in ranges:
@@ -118,11 +127,11 @@ class Tracer:
             self._every, self._folds = variant.checkpoint_every, None
             self._apart.clear()
 
-    def _build(self, variant: StepVariant, sizes: tuple[int, ...]) -> "_Line":
+    def _build(self, variant: StepVariant, sizes: tuple[int, ...], *, unsettled: bool = False) -> "_Line":
         # Without a backward pass nothing shows that blocks are alike in it.
         folds = self.folds() if self.fold and not is_one_graph(variant) and not variant.evaluation else []
         try:
-            return self._traced(variant, sizes, folds)
+            return self._traced(variant, sizes, folds, unsettled=unsettled)
         except (NotLinearError, InputError):
             raise
         except Exception as reason:  # a model may do anything with its blocks: without folding it is on its own
@@ -134,7 +143,7 @@ class Tracer:
                 self.notes.append(note)
             self._folds = []
             self._apart.clear()
-            return self._traced(variant, sizes, [])
+            return self._traced(variant, sizes, [], unsettled=unsettled)
 
     def folds(self) -> list[Fold]:
         """Runs of equal blocks that are traced a few times and copied; none once folding has failed."""
@@ -142,7 +151,7 @@ class Tracer:
             self._folds = folds_of(self.model)
         return self._folds
 
-    def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold]) -> "_Line":
+    def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold], *, unsettled: bool) -> "_Line":
         session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds, origin=self.origin)
         recordings: list[Recording] = []
         try:
@@ -157,6 +166,7 @@ class Tracer:
                 buffer_sizes(self.model),
                 layout_of(self.model),
                 self.notes,
+                unsettled=unsettled,
             )
         except NotLinearError:
             self._keep_apart(variant, recordings)

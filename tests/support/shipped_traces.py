@@ -1,5 +1,6 @@
 """Makes the traces that are shipped: `python -m tests.support.shipped_traces [MODEL ...]`, `make traces` for all.
 
+With `--lengths` before them traces over sequence lengths alone, added to the books that there are.
 With `--facts` before them what the other models of the catalog are, their parameters above all, without traces.
 
 For each model the variants that the default search asks for, on a device of every choice of attention kernels, at the
@@ -8,8 +9,9 @@ micro batches up to 64; and the files of other projects that tracing passed thro
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_plan.planner.cache_dir import versions
@@ -24,9 +26,12 @@ from gpu_plan.planner.trace.device import DeviceKind, device_kind
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.book import read_book, write_book
-from gpu_plan.planner.trace.shipped.lookup import BOOKS, book_name, trace_key
+from gpu_plan.planner.trace.shipped.lookup import ALONE, BOOKS, SEVERAL, book_name, lengths_key, trace_key
 from gpu_plan.planner.trace.shipped.source import COMPARED, digest_of, installed_folders
+from gpu_plan.planner.trace.sizes.errors import NotLinearError
+from gpu_plan.planner.trace.sizes.lengths import longest
 from gpu_plan.planner.trace.storage import dump
+from gpu_plan.planner.trace.storage.over_lengths import dump_lengths
 from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.whole_file import replace_file
 
@@ -55,6 +60,8 @@ SMALL = {"T4": 10**10}
 ALIKE = {"L40S": "A100-80GB"}
 """Devices that choose alike for all but large heads: where a single sample's step is equal, so are the others."""
 SPREADS = ("1x", "2x8x")
+LENGTHS = (128, 1000, 2048, 3000, 4096, 6144, 8192, 12290, 16384, 32768, 65536, 131072)
+"""At which traces over lengths are recorded, as far as a model's positions go; odd ones among them."""
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -180,7 +187,39 @@ def make_book(model: str) -> bytes:
                     }
                     break
     assert spec is not None
-    return write_book(model, _made_with(), _digests(files), spec, traces)
+    return with_lengths(write_book(model, _made_with(), _digests(files), spec, traces))
+
+
+def over_lengths(source: ModelSource, device: DeviceKind, asked: Iterable[StepVariant]) -> dict[str, bytes]:
+    """Traces over sequence lengths, by their keys: one for each span whose polynomials are one."""
+    from gpu_plan.planner.trace.session import TracingSession
+
+    session, found = TracingSession(source, device, "sdpa"), dict[str, bytes]()
+    positions = (source.config or {}).get("max_position_embeddings") or 0
+    for variant in asked:
+        for samples in (ALONE, SEVERAL):
+            lines = {}
+            for length in (length for length in LENGTHS if length <= positions):
+                with suppress(NotLinearError):
+                    lines[length] = session.line(replace(variant, seq_len=length), samples)
+            for number, lengths in enumerate(longest(lines)):
+                key = lengths_key(device, "sdpa", variant, samples, number)
+                if key is not None:
+                    found[key] = dump_lengths(lengths)
+    return found
+
+
+def with_lengths(content: bytes) -> bytes:
+    """A book with traces over lengths added to what it has."""
+    book, found = read_book(content), dict[str, bytes]()
+    source = resolve(book.model)
+    kept = {key: book.content[first : first + size] for key, (first, size) in book.places.items()}
+    for gpu in (*GPUS, *SMALL):
+        if book.spec.num_parameters <= SMALL.get(gpu, book.spec.num_parameters):
+            device = device_kind(parse_cluster(f"1x{gpu}").gpu)
+            found |= over_lengths(source, device, variants(_provider(source, device), gpu).values())
+    kept = {key: trace for key, trace in kept.items() if "seq=*" not in key}
+    return write_book(book.model, book.versions, book.files, book.spec, kept | found)
 
 
 def _kernels(gpu: str) -> str:
@@ -199,6 +238,10 @@ def main(models: list[str]) -> int:
     """Writes the books of `models`, of all without any."""
     if models[:1] == ["--facts"]:
         return _write_facts(models[1:])
+    if models[:1] == ["--lengths"]:
+        for path in (next(BOOKS.glob(book_name(model, resolve(model).digest))) for model in models[1:] or MODELS):
+            replace_file(path, with_lengths(path.read_bytes()))
+        return 0
     for model in models or MODELS:
         content = make_book(model)
         path: Path = BOOKS / book_name(model, resolve(model).digest)

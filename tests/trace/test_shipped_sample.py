@@ -6,9 +6,10 @@ from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import TraceProvider
-from gpu_plan.planner.trace.shipped.book import read_book
+from gpu_plan.planner.trace.shipped.book import Book, read_book
 from gpu_plan.planner.trace.shipped.lookup import BOOKS, trace_key
 from gpu_plan.planner.trace.storage import dump
+from gpu_plan.planner.trace.storage.over_lengths import dump_lengths, load_lengths
 from tests.support.shipped_traces import make_book, make_facts, variants
 
 BOOK_FILES = sorted(BOOKS.glob("*.traces"))
@@ -56,7 +57,8 @@ def test_facts_are_found_again(path):
 def test_a_book_is_traced_again(path):
     shipped = read_book(path.read_bytes())
     again = read_book(make_book(shipped.model))
-    assert (again.spec, set(again.places)) == (shipped.spec, set(shipped.places))
+    assert again.spec == shipped.spec
+    assert shipped.places.keys() <= again.places.keys()
     # Functions that run once in a process are counted for the model that is traced first.
     assert {file for file in again.files if "/models/" in file} == {
         file for file in shipped.files if "/models/" in file
@@ -64,4 +66,13 @@ def test_a_book_is_traced_again(path):
     both = again.files.keys() & shipped.files.keys()
     assert len(both) > 60
     assert [file for file in both if again.files[file] != shipped.files[file]] == []
-    assert [key for key in again.places if dump(again.trace(key)) != dump(shipped.trace(key))] == []
+    assert [key for key in shipped.places if _content(again, key) != _content(shipped, key)] == []
+
+
+def _content(book: Book, key: str) -> bytes:
+    """A trace as it stands in a book, or what of one over lengths is told of one."""
+    first, length = book.places[key]
+    if "seq=*" not in key:
+        return dump(book.trace(key))
+    lengths = load_lengths(book.content[first : first + length])
+    return dump_lengths(lengths)

@@ -47,7 +47,7 @@ def test_floats_come_back_bit_by_bit(values):
 
 def test_a_book_comes_back(path):
     book = read_book(path.read_bytes())
-    key, trace = next((key, book.trace(key)) for key in book.places)
+    key, trace = next((key, book.trace(key)) for key in book.places if "seq=*" not in key)
     again = read_book(write_book(book.model, book.versions, book.files, book.spec, {key: dump(trace)}))
     assert (again.spec, again.files, again.versions) == (book.spec, book.files, book.versions)
     assert dump(again.trace(key)) == dump(trace)

@@ -62,9 +62,11 @@ def fit(
     buffer_bytes: list[tuple[str, int]],
     layout: ModuleLayout,
     notes: list[str],
+    *,
+    unsettled: bool = False,
 ) -> StepTrace:
     """One recording gives a trace for its own micro batch; more, of equal signature, give the linear form, of which
-    what follows rules is still to be `settled`.
+    what follows rules is still to be `settled`, as of one where it is to be `unsettled`.
 
     The outer two determine it, those between must lie on it: kernels' temporaries may have kinks.
     """
@@ -123,7 +125,7 @@ def fit(
         host_reads=list(raw.host_reads),
         notes=list(dict.fromkeys((*notes, *low.notes))),
     )
-    return settled(trace, trace.samples) if len(recordings) == 1 else trace
+    return trace if unsettled or len(recordings) > 1 else settled(trace, trace.samples)
 
 
 def _categories(raw: RawTrace) -> IntArray:

@@ -1,7 +1,7 @@
 """The shipped traces of one model, where they stand for what is installed (I/O)."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +11,10 @@ from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.shipped.book import Book, DamagedBookError, read_book
 from gpu_plan.planner.trace.shipped.source import COMPARED, first_difference, installed_folders
+from gpu_plan.planner.trace.sizes.errors import NotLinearError
+from gpu_plan.planner.trace.sizes.lengths import Lengths
+from gpu_plan.planner.trace.sizes.settled import settled
+from gpu_plan.planner.trace.storage import CorruptTraceError
 from gpu_plan.planner.trace.variant import StepVariant
 
 BOOKS = Path(__file__).parent / "data"
@@ -32,6 +36,18 @@ def trace_key(device: DeviceKind, attention: str, variant: StepVariant, points: 
     return f"{device.kernels} {attention} {variant.key()} {points}"
 
 
+ALONE, SEVERAL = (1,), (2, 16, 256)
+"""Micro batches of the traces over lengths: a single sample has a structure of its own."""
+
+
+def lengths_key(
+    device: DeviceKind, attention: str, variant: StepVariant, samples: tuple[int, ...], number: int
+) -> str | None:
+    """Name of a trace over lengths, of which there is one for each span; None as of `trace_key`."""
+    key = trace_key(device, attention, variant, samples)
+    return None if key is None else f"{key.replace(f'seq={variant.seq_len}', 'seq=*', 1)} {number}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedTraces:
     """One model's book, opened."""
@@ -39,6 +55,8 @@ class ShippedTraces:
     book: Book
     path: Path
     note: Callable[[str], None]
+    _lengths: dict[str, Lengths | None] = field(default_factory=dict)
+    """Traces over lengths that were read, by their keys."""
 
     def spec(self, model: str) -> ModelSpec:
         """Parameters and identity, under the name that was asked for."""
@@ -51,6 +69,36 @@ class ShippedTraces:
         except DamagedBookError as problem:
             self.note(_damaged(self.path, problem))
             return None
+
+    def told(
+        self, device: DeviceKind, attention: str, variant: StepVariant, points: tuple[int, ...]
+    ) -> StepTrace | None:
+        """A trace of another length, as recordings of shorter and longer ones tell it; None where none do."""
+        samples = ALONE if points == ALONE else SEVERAL
+        if not samples[0] <= points[0] <= points[-1] <= samples[-1]:
+            return None
+        number = 0
+        while (key := lengths_key(device, attention, variant, samples, number)) in self.book.places:
+            assert key is not None
+            lengths, number = self._read(key), number + 1
+            if lengths is not None and lengths.holds(variant.seq_len):
+                try:
+                    return settled(lengths.at(variant.seq_len), points)
+                except NotLinearError:
+                    return None
+        return None
+
+    def _read(self, key: str) -> Lengths | None:
+        if key not in self._lengths:
+            from gpu_plan.planner.trace.storage.over_lengths import load_lengths
+
+            first, length = self.book.places[key]
+            try:
+                self._lengths[key] = load_lengths(self.book.content[first : first + length])
+            except CorruptTraceError as problem:
+                self.note(_damaged(self.path, problem))
+                self._lengths[key] = None
+        return self._lengths[key]
 
     def assumptions(self, left_out: Collection[int] = ()) -> list[str]:
         """What stands behind the traces where it is not installed here, and which micro batches were not there."""
