@@ -8,7 +8,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
 from torch.distributed.fsdp._limiter_utils import _FreeEventQueue
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from tests.unit.test_waiting_blocks import LAYERS, limiter_ages
+from tests.unit.strategy.test_waiting_blocks import LAYERS, limiter_ages
 
 _WIDTH, _WORDS = 16, 50
 

@@ -1,6 +1,6 @@
 /* The plain heap of heap.py, block by block: the same decisions, some fifty times faster.
  *
- * heap.py is what this must equal, event by event (tests/unit/test_compiled_replay.py), and what runs where this was
+ * heap.py is what this must equal, event by event (tests/unit/memory/test_compiled_replay.py), and what runs where this was
  * not built. Only settings that do not bend the best fit are known here: no expandable segments, no max_split_size, no
  * garbage collection.
  *

@@ -1,5 +1,5 @@
 /* One run of what is queued on a rank's streams, in seconds: what plain() of play.py does, number by number
- * (tests/unit/test_compiled_streams.py). Where this was not built, plain() runs.
+ * (tests/unit/memory/test_compiled_streams.py). Where this was not built, plain() runs.
  *
  * Nothing is multiplied here: a compiler may not make one rounding of a product and a sum.
  */

@@ -1,6 +1,6 @@
 """One run of a log, in seconds since its beginning.
 
-`_streams.c` does what `plain` does, number by number (tests/unit/test_compiled_streams.py); a platform without a
+`_streams.c` does what `plain` does, number by number (tests/unit/memory/test_compiled_streams.py); a platform without a
 compiler takes `plain`.
 """
 

@@ -1,0 +1,80 @@
+"""The compiled loop over a rank's streams does what the one in Python does, number by number."""
+
+from array import array
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_plan.planner.memory.lead import play as module
+from gpu_plan.planner.memory.lead.log import STREAMS, Log
+from gpu_plan.planner.memory.lead.pace import Pace
+from gpu_plan.planner.memory.schedule import LIMITED, RUNS_AHEAD, Clock, DeviceStreams
+from tests.unit.memory.test_host_lead import pace
+
+needs_loop = pytest.mark.skipif(not module.COMPILED, reason="built without a compiler")
+
+STREAM = st.integers(0, STREAMS - 1)
+ACTS = st.one_of(
+    st.tuples(st.just("launch"), st.integers(0, 700)),
+    st.tuples(st.sampled_from(["record", "free"]), STREAM),
+    st.tuples(st.just("wait"), STREAM, STREAM),
+    st.tuples(st.just("send"), STREAM, st.integers(1, 3), st.integers(0, 4)),
+    st.tuples(st.just("host"), st.integers(0, 50), st.booleans()),
+)
+SECONDS = st.sampled_from([0.0, 1e-6, 0.1, 0.3, 7.7])
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    """What a strategy could queue."""
+    streams, events, kernels = DeviceStreams(), list[Clock](), 0
+    for number, (act, *told) in enumerate(draw(st.lists(ACTS, max_size=120))):
+        moment = (number, 0)
+        if act == "launch":
+            kernels += told[0]
+            streams.launched(kernels, moment)
+        elif act == "record":
+            events.append(streams.record(told[0]))
+        elif act == "free":
+            streams.free(told[0])
+        elif act == "wait":
+            streams.wait(*told)
+        elif act == "send":
+            streams.send(told[0], "all_gather", told[1], (told[2], told[2] + 2))
+        elif events:
+            streams.host_waits(events[told[0] % len(events)], moment, RUNS_AHEAD if told[1] else LIMITED)
+    return streams.log
+
+
+def paces() -> st.SearchStrategy[Pace]:
+    return st.builds(
+        lambda host, device, gather, hook: pace(host, device, gather=gather, hook=hook),
+        SECONDS, SECONDS, SECONDS, SECONDS,
+    )  # fmt: skip
+
+
+@needs_loop
+@settings(max_examples=200, deadline=None)
+@given(logs(), paces(), st.booleans())
+def test_equal_number_by_number(log: Log, used: Pace, limited: bool) -> None:
+    compiled = module.played(log, used, limited=limited)
+    plain = module.plain(log, module.seconds_of(log, used), limited=limited)
+    for one, other in zip(compiled, plain, strict=True):
+        assert np.array_equal(one, other)
+
+
+@needs_loop
+@pytest.mark.parametrize(
+    "entries", [[9], [-1], [1, 1], [1, 5, 0], [2, 1, 0, STREAMS], [4, 0], [0], [5, 1, 0, 0, 0, 0, 7]]
+)
+def test_a_log_that_does_not_hold_together_is_refused(entries: list[int]) -> None:
+    log = Log(entries=array("q", entries), works=1)
+    with pytest.raises(ValueError, match="hold together"):
+        module.played(log, pace(1.0, 1.0), limited=True)
+
+
+def test_an_empty_log_is_over_at_once() -> None:
+    done, after, reached = module.played(Log(), pace(1.0, 1.0), limited=True)
+    assert len(done) == len(after) == len(reached) == 0

@@ -1,0 +1,110 @@
+"""What classes say of how they are split, read from their source, and what follows without a trace."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.search.ranking.rules import Ranking
+from gpu_plan.planner.search.training.degrees import expert_degrees, replica_counts, tensor_degrees
+from gpu_plan.planner.speed.collectives import Group, group_of
+from gpu_plan.planner.speed.model import Collective
+from gpu_plan.planner.strategy.known import traits_of
+from gpu_plan.planner.trace.parallel.plans import EXPERT, TENSOR, divides, parallel_plan, replicated, sums_of
+from gpu_plan.planner.workload.prefer import Prefer
+from gpu_plan.planner.workload.training import Workload
+from tests.unit.search.test_ranking import judged
+
+
+def test_plans_are_those_of_the_classes_source() -> None:
+    llama, experts = parallel_plan("llama", TENSOR), parallel_plan("qwen3_moe", EXPERT)
+    assert llama is not None
+    assert experts is not None
+    assert llama["layers.*.self_attn.o_proj"] == "rowwise"
+    assert experts["layers.*.mlp.experts"] == "ep_dispatch_experts"
+    assert parallel_plan("gpt2", TENSOR) is None
+    assert parallel_plan("llama", EXPERT) is None
+    assert parallel_plan(None, TENSOR) is None
+    assert parallel_plan("../llama", TENSOR) is None
+
+
+def parameter(name: str, *shape: int) -> Any:
+    return SimpleNamespace(name=name, shape=shape)
+
+
+def test_sums_are_counted_from_the_plan_and_the_shapes() -> None:
+    plan = {"layers.*.q_proj": "colwise", "layers.*.o_proj": "rowwise", "layers.*.experts": "moe_tp_experts",
+            "layers.*.experts.down_proj": "rowwise"}  # fmt: skip
+    held = [
+        parameter("model.layers.0.q_proj.weight", 32, 16),
+        parameter("model.layers.0.o_proj.weight", 16, 32),
+        parameter("model.layers.0.experts.down_proj", 4, 16, 8),
+        parameter("model.norm.weight", 16),
+    ]
+    spec: Any = SimpleNamespace(parameters=held, hidden_size=16)
+    sums = sums_of(spec, plan)
+    assert sums.forward == (16, 16), "the projection's output, the experts' output"
+    assert sums.backward == (16, 16), "the gradient of what each of both takes"
+
+
+def test_what_the_plan_leaves_whole() -> None:
+    modules = ["", "layers.0", "layers.0.norm", "layers.0.attn", "layers.0.attn.q", "layers.0.attn.q_norm", "norm"]
+    whole = replicated(modules, ["layers.0"], "norm", {"layers.*.attn.q": "colwise"})
+    assert whole == {"layers.0", "layers.0.norm", "norm"}
+
+
+@pytest.mark.parametrize(
+    ("config", "degree", "whole"),
+    [
+        ({"num_attention_heads": 8, "num_key_value_heads": 2}, 2, True),
+        ({"num_attention_heads": 8, "num_key_value_heads": 2}, 4, False),
+        ({"text_config": {"num_attention_heads": 6}}, 4, False),
+        ({}, 4, True),
+    ],
+)
+def test_heads_are_never_cut(config: dict[str, Any], degree: int, whole: bool) -> None:
+    assert divides(config, degree) is whole
+
+
+def test_degrees_stay_within_a_node_and_replicas_hold_whole_nodes() -> None:
+    cluster = parse_cluster("4x8xH100")
+    assert tensor_degrees(traits_of("fsdp_tp"), Workload(), cluster) == [2, 4, 8]
+    assert tensor_degrees(traits_of("tp"), Workload(), cluster) == []
+    assert tensor_degrees(traits_of("tp"), Workload(), parse_cluster("4xH100")) == [4]
+    assert tensor_degrees(traits_of("fsdp_tp"), Workload(tensor_parallel=16), cluster) == [16]
+    assert tensor_degrees(traits_of("fsdp_tp"), Workload(), parse_cluster("4xH100")) == [2], "4 leave nothing to shard"
+    assert tensor_degrees(traits_of("fsdp_tp"), Workload(tensor_parallel=3), cluster) == [], "32 are no threes"
+    assert tensor_degrees(traits_of("fsdp_tp"), Workload(), parse_cluster("4x6xH100")) == [2, 3, 6], "of a node's six"
+    assert replica_counts(traits_of("hsdp"), Workload(), cluster) == [2]
+    assert replica_counts(traits_of("hsdp"), Workload(dp_replicate=2), cluster) == []
+    assert replica_counts(traits_of("fsdp"), Workload(), cluster) == []
+
+
+def test_ranks_that_hold_whole_experts_are_as_given_or_those_of_a_node() -> None:
+    cluster = parse_cluster("2x8xH100")
+    assert expert_degrees(traits_of("fsdp"), Workload(expert_parallel=4), cluster) == [1], "it has no such ranks"
+    assert expert_degrees(traits_of("fsdp_ep"), Workload(), cluster) == [2, 4, 8]
+    assert expert_degrees(traits_of("fsdp_ep"), Workload(expert_parallel=4), cluster) == [4]
+
+
+def test_groups_beside_each_other_lie_over_more_nodes() -> None:
+    cluster = parse_cluster("2x8xH100")
+    call = {"kind": "all_gather", "bytes": 1, "phase": "forward", "per": "step", "overlap": True, "ranks": 8}
+    assert group_of(Collective(**call), cluster) == Group(ranks=8, nodes=1, per_node=8)  # type: ignore[arg-type]
+    assert group_of(Collective(**call, stride=2), cluster) == Group(ranks=8, nodes=2, per_node=4)  # type: ignore[arg-type]
+
+
+def test_what_cannot_come_first() -> None:
+    fast = judged("fast", (1.0,), parts=2)
+    balance, speed, memory, simple = (
+        Ranking(prefer=prefer) for prefer in (Prefer.BALANCE, Prefer.SPEED, Prefer.MEMORY, Prefer.SIMPLE)
+    )
+    assert balance.beyond([fast], seconds=1.06, parts=0), "too slow to tie"
+    assert balance.beyond([fast], seconds=1.01, parts=4), "may tie, and has more parts"
+    assert not balance.beyond([fast], seconds=1.01, parts=1), "may tie, and has fewer parts"
+    assert not balance.beyond([fast], seconds=0.99, parts=4), "may be faster"
+    assert speed.beyond([fast], seconds=1.01, parts=1)
+    assert not memory.beyond([fast], seconds=9.0, parts=9), "may leave more of the device free"
+    assert simple.beyond([fast], seconds=0.1, parts=3)
+    assert not balance.beyond([], seconds=9.0, parts=9)

@@ -1,0 +1,196 @@
+"""The model of ZeRO-3's parameter coordinator against a recording of the real one."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator, Limits
+
+RECORDING = json.loads((Path(__file__).parents[2] / "golden" / "deepspeed_zero3_gathers.json").read_text())
+
+
+@dataclass
+class Ledger:
+    """Counts what the coordinator holds."""
+
+    held: dict[int, int] = field(default_factory=dict)
+    taken: int = 0
+    peak: int = 0
+
+    def take(self, at: int, elements: int, label: str) -> int:
+        self.taken += 1
+        self.held[self.taken] = elements
+        self.peak = max(self.peak, sum(self.held.values()))
+        return self.taken
+
+    def fetch(self, at: int, elements: int) -> int:
+        return 0  # partitions lie on the device
+
+    def gather(self, at: int, elements: int, parameters: int) -> None: ...
+
+    def limit(self, at: int) -> None: ...
+
+    def use(self, at: int, landed: int) -> None: ...
+
+    def give(self, at: int, ticket: int) -> None:
+        if ticket:
+            del self.held[ticket]
+
+
+def build(limits: Limits, persistence: int, ledger: Ledger) -> tuple[Coordinator[int], dict[str, int]]:
+    names = list(RECORDING["parameters"])
+    modules = sorted({call[1] for calls in RECORDING["passes"] for call in calls})
+    index = {name: number for number, name in enumerate(modules)}
+    owned: dict[int, list[int]] = {}
+    for number, name in enumerate(names):
+        owned.setdefault(index[name.rpartition(".")[0]], []).append(number)
+    numel = list(RECORDING["parameters"].values())
+    small = frozenset(number for number, count in enumerate(numel) if count <= persistence)
+    return Coordinator(numel=numel, owned=owned, persistent=small, limits=limits, storage=ledger), index
+
+
+def replay(coordinator: Coordinator[int], index: dict[str, int], calls: list[list[object]]) -> list[int]:
+    """Elements available or in flight after each recorded call."""
+    found = []
+    coordinator.begin(0)
+    for what, module, phase, _ in calls:
+        backward = phase == "backward"
+        if what == "fetch":
+            coordinator.fetch(0, index[str(module)], backward=backward)
+        elif what == "release":
+            coordinator.release(0, index[str(module)], backward=backward)
+        elif what == "end":
+            coordinator.finish_backward(0)
+        else:
+            coordinator.begin_step(0)
+            coordinator.end_step(0)
+        present = coordinator.present()
+        found.append(sum(coordinator.numel[parameter] for parameter in present))
+    return found
+
+
+def limits(**changes: int) -> Limits:
+    known = {key: RECORDING["config"][key] for key in ("prefetch", "max_live", "max_reuse", "world_size")}
+    return Limits(**{**known, **changes})
+
+
+def test_what_is_gathered_after_every_call_equals_the_real_coordinators() -> None:
+    coordinator, index = build(limits(), RECORDING["config"]["persistence"], Ledger())
+    for calls in RECORDING["passes"]:
+        assert replay(coordinator, index, calls) == [call[3] for call in calls]
+
+
+def test_only_persistent_parameters_stay_after_the_step() -> None:
+    ledger = Ledger()
+    coordinator, index = build(limits(), RECORDING["config"]["persistence"], ledger)
+    for calls in RECORDING["passes"]:
+        replay(coordinator, index, calls)
+    assert sum(ledger.held.values()) == sum(n for n in RECORDING["parameters"].values() if n <= 100)
+
+
+def test_one_rank_gathers_nothing() -> None:
+    ledger = Ledger()
+    coordinator, index = build(limits(world_size=1), 100, ledger)
+    for calls in RECORDING["passes"]:
+        replay(coordinator, index, calls)
+    assert ledger.taken == 0
+
+
+def both(**changes: int) -> list[Ledger]:
+    """The recording replayed under its own bounds, and under changed ones."""
+    ledgers = []
+    for changed in ({}, changes):
+        ledger = Ledger()
+        coordinator, index = build(limits(**changed), 100, ledger)
+        for calls in RECORDING["passes"]:
+            replay(coordinator, index, calls)
+        ledgers.append(ledger)
+    return ledgers
+
+
+@pytest.mark.parametrize("bound", ["prefetch", "max_live"])
+def test_tighter_bounds_hold_less(bound: str) -> None:
+    own, tight = both(**{bound: 1})
+    assert tight.peak < own.peak
+
+
+def test_a_longer_reach_gathers_less_often() -> None:
+    own, far = both(max_reuse=10**9)
+    assert far.taken < own.taken
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Diary(Ledger):
+    """Says what is taken, in order."""
+
+    said: list[tuple[str, int]] = field(default_factory=list)
+
+    def take(self, at: int, elements: int, label: str) -> int:
+        self.said.append((label, elements))
+        return super().take(at, elements, label)
+
+
+def small(owned: dict[int, list[int]], numel: list[int], **changes: int) -> tuple[Coordinator[int], Diary]:
+    bounds = Limits(**{"prefetch": 0, "max_live": 10**9, "max_reuse": 0, "world_size": 4, **changes})
+    diary = Diary()
+    return Coordinator(numel=numel, owned=owned, persistent=frozenset(), limits=bounds, storage=diary), diary
+
+
+def test_weights_of_one_module_are_gathered_together_padded_and_land_as_they_are() -> None:
+    """partition_parameters.py: _all_gather_coalesced; a single one goes straight into its own tensor, padded."""
+    together, diary = small({0: [0, 1]}, [5, 7])
+    together.begin(0)
+    together.fetch(0, 0, backward=False)
+    assert diary.said == [("coalesced all-gather", 8 + 8), ("gathered weight", 5), ("gathered weight", 7)]
+    assert sorted(diary.held.values()) == [5, 7]
+    alone, diary = small({0: [0]}, [5])
+    alone.begin(0)
+    alone.fetch(0, 0, backward=False)
+    assert diary.said == [("gathered weight", 8)]
+
+
+def test_a_weight_stays_while_another_module_uses_it() -> None:
+    coordinator, diary = small({0: [0], 1: [0]}, [8])
+    coordinator.begin(0)
+    coordinator.fetch(0, 0, backward=False)
+    coordinator.fetch(0, 1, backward=False)
+    coordinator.release(0, 1, backward=False)
+    assert coordinator.present() == {0}
+    coordinator.release(0, 0, backward=False)
+    assert coordinator.present() == frozenset()
+    assert diary.said == [("gathered weight", 8)]
+
+
+def steps(coordinator: Coordinator[int], modules: list[int]) -> list[frozenset[int]]:
+    """What is there after each module's fetch, in forward alone."""
+    found = []
+    coordinator.begin(0)
+    for module in modules:
+        coordinator.fetch(0, module, backward=False)
+        found.append(coordinator.present())
+        coordinator.release(0, module, backward=False)
+    coordinator.begin_step(0)
+    coordinator.end_step(0)
+    return found
+
+
+def test_fetching_ahead_goes_on_until_the_bound_is_reached() -> None:
+    """__prefetch: `while self.__param_queue and numel_prefetching < max_params_to_prefetch`."""
+    order = [0, 1, 2, 3]
+    coordinator, _ = small({number: [number] for number in order}, [8] * 4, prefetch=9)
+    assert steps(coordinator, order) == [{0}, {1}, {2}, {3}], "the first step records the order"
+    assert steps(coordinator, order)[0] == {0, 1, 2}, "8 elements are below 9: one more"
+
+
+def test_what_is_used_again_within_the_distance_stays() -> None:
+    """__params_to_release: `params_traversed >= max_reuse_dist_in_numel` ends the look ahead."""
+    order = [0, 1, 0]
+    for reach, stays in ((8, False), (9, True)):
+        coordinator, _ = small({0: [0], 1: [1]}, [8, 8], max_reuse=reach)
+        steps(coordinator, order)
+        assert (0 in steps(coordinator, order)[1]) is stays
