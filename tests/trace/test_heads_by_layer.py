@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.trace.parallel.tensor import _check_heads
+from gpu_plan.planner.trace.parallel.tensor import check_heads
 
 
 class _Config:
@@ -23,14 +23,14 @@ class _Config:
 
 
 def test_each_layer_s_heads_must_divide() -> None:
-    _check_heads(SimpleNamespace(config=_Config(8, 2, 8)), 2)
+    check_heads(SimpleNamespace(config=_Config(8, 2, 8)), 2)
     with pytest.raises(CannotSplitError, match="2 key-value heads, which 4 GPUs do not divide"):
-        _check_heads(SimpleNamespace(config=_Config(8, 2, 8)), 4)
+        check_heads(SimpleNamespace(config=_Config(8, 2, 8)), 4)
 
 
 def test_one_number_for_all_is_asked_once() -> None:
     plain = SimpleNamespace(num_attention_heads=6, num_key_value_heads=6)
     plain.get_text_config = lambda: plain
-    _check_heads(SimpleNamespace(config=plain), 3)
+    check_heads(SimpleNamespace(config=plain), 3)
     with pytest.raises(CannotSplitError, match="6 attention heads, which 4"):
-        _check_heads(SimpleNamespace(config=plain), 4)
+        check_heads(SimpleNamespace(config=plain), 4)

@@ -286,7 +286,7 @@ class TrainingTask:
         try:
             return explored(self.evaluator, family, cuts, exhaustive=exhaustive)
         except InputError:
-            if self._workload.checkpointing is family.checkpointing:
+            if self._workload.checkpointing is not None or family.checkpointing is not Checkpointing.SELECTIVE:
                 raise
             return Explored()  # a class that cannot be checkpointed in a way that nobody asked for
 

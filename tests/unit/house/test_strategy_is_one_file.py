@@ -300,6 +300,7 @@ ALLOWED = {
     "tui/choices.py": "as above: the menu of a generation",
     "tui/spread.py": "as above",
     "planner/from_config/formats/trainers/axolotl.py": "a key of axolotl's files",
+    "planner/from_config/formats/trainers/oumi.py": "a key of Oumi's files",
     "planner/from_config/documents/verl.py": "a word of verl's",
     "planner/from_config/formats/trainers/ms_swift.py": "presets of ms-swift",
     "planner/from_config/formats/trainers/trainer.py": "a key of the Trainer's files",
