@@ -2,20 +2,15 @@
 
     .venv/bin/python -m benchmarks.corpus.configurations.fifth FOLDER
 
-FOLDER holds one checkout for each of REPOSITORIES. Of each repository's shuffled files the first FEW are taken, and of
-these, shuffled once more, the first DRAWN; nothing is replaced. Writes fifth_drawn.json: repository, commit, path.
-What each must give stands in fifth.json, written from the files' text before the first run.
+FOLDER holds one checkout for each of REPOSITORIES. DRAW says how many are taken.
+Writes fifth_drawn.json: repository, commit, path. What each must give stands in fifth.json,
+written from the files' text before the first run.
 """
 
-import json
-import random
 import sys
-from pathlib import Path
 
-from benchmarks.corpus.configurations.listing import listed
+from benchmarks.corpus.configurations.draw import Draw
 
-OUT = Path(__file__).parent / "fifth_drawn.json"
-SEED, FEW, DRAWN = 59, 2, 70
 REPOSITORIES = (
     "Andrei-Aksionov/nanoGPTplus", "BTGenTP/FineTuningOnTelecomCluster", "CalculatedContent/nanogpt-experiments",
     "ContextualAI/gritlm", "Eric-is-good/pretrain-LLM-from-scratch", "KempnerInstitute/KempnerForge",
@@ -30,26 +25,8 @@ REPOSITORIES = (
     "microsoft/nni", "noamdwc/grpo_chess", "rajuX75/train-llm", "sarelWeinberger/qwen-hebrew-finetuning",
     "tgritsaev/tinystories", "valonys/finetuningtraining", "ymcui/Chinese-LLaMA-Alpaca",
 )  # fmt: skip
-
-
-def main(words: list[str]) -> int:
-    """Lists and draws; 1 where a repository is missing."""
-    folder = Path(words[0])
-    missing = [name for name in REPOSITORIES if not (folder / name).is_dir()]
-    if missing:
-        print(f"missing below {folder}: {', '.join(missing)}")
-        return 1
-    listing = {name: paths for name, paths in listed(folder).items() if name in REPOSITORIES}
-    chance = random.Random(SEED)
-    taken = [(name, path) for name, paths in sorted(listing.items()) for path in chance.sample(paths, len(paths))[:FEW]]
-    drawn = [{"repository": name, "path": path} for name, path in sorted(chance.sample(taken, len(taken))[:DRAWN])]
-    commits = {name: (folder / f"{name}.commit").read_text().strip() for name in listing}
-    counts = {name: len(paths) for name, paths in listing.items()}
-    document = {"seed": SEED, "commits": commits, "listed": counts, "drawn": drawn}
-    OUT.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"{sum(counts.values())} listed in {len(listing)} repositories, {len(drawn)} drawn")
-    return 0
+DRAW = Draw(name="fifth", seed=59, few=2, drawn=70, repositories=REPOSITORIES)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(DRAW.main())
