@@ -22,31 +22,8 @@ from tests.support.distributed_reference import RankRun, run_ranks
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import RankFigures, differences, measured, replayed
 from tests.support.ranks.replay import stream_of
-from tests.support.ranks.tensor_cases import (
-    CLASSES_OF_FOUR,
-    CLASSES_OF_TWO,
-    CUT_OF_FOUR,
-    CUT_OF_TWO,
-    EIGHT_RANKS,
-    EXPERTS_OF_FOUR,
-    EXPERTS_OF_TWO,
-    FOUR_RANKS,
-    TIED_FOUR,
-    TWO_RANKS,
-    UNEVEN,
-)
+from tests.support.ranks.tensor_cases import WORLDS
 
-WORLDS: dict[int, Sequence[RankCase]] = {
-    2: (
-        *TWO_RANKS,
-        *EXPERTS_OF_TWO,
-        *CLASSES_OF_TWO,
-        *CUT_OF_TWO,
-        *(case for case in UNEVEN[2] if case not in TWO_RANKS),
-    ),
-    4: (*FOUR_RANKS, *TIED_FOUR, *EXPERTS_OF_FOUR, *CLASSES_OF_FOUR, *CUT_OF_FOUR, *UNEVEN[4]),
-    8: EIGHT_RANKS,
-}
 LAUNCHES = 4
 """A thread of gloo may free what a collective put out, unseen by the profiler: it hits another rank each time."""
 

@@ -52,12 +52,13 @@ def run_job(request: Request, note: Note, openers: "Openers | None" = None, watc
         # is compared by. The search is run, traces are kept.
         return _searched(request, cluster, source, note, openers, watch)
     # Where nothing is kept, nothing is asked for: words that are refused leave no cache behind.
-    kept = _read(_key(request, cluster, source), request, note) if (cache_dir() / "plans").is_dir() else None
+    key = _key(request, cluster, source) if (cache_dir() / "plans").is_dir() else None
+    kept = None if key is None else _read(key, request, note)
     if kept is not None:
         return Answer(document=kept)
     found = _searched(request, cluster, source, note, openers, watch)
     if request.use_cache and source.config is not None:
-        key = _key(request, cluster, source)
+        key = key or _key(request, cluster, source)
         write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found.document).encode())
     return found
 

@@ -25,14 +25,10 @@ from tests.support.ranks.tensor_cases import (
     TIED_FOUR,
     TWO_RANKS,
     UNEVEN,
+    WORLDS,
 )
 
 pytestmark = pytest.mark.slow
-WORLDS = {
-    2: TWO_RANKS + EXPERTS_OF_TWO + CLASSES_OF_TWO + CUT_OF_TWO + UNEVEN[2][1:],
-    4: FOUR_RANKS + TIED_FOUR + EXPERTS_OF_FOUR + CLASSES_OF_FOUR + CUT_OF_FOUR + UNEVEN[4],
-    8: EIGHT_RANKS,
-}
 LAUNCHES = 2
 CUT_LAUNCHES = 6
 """Gloo scatters what it has reduced as a work of its own, whose thread is not waited for: it hits another rank each

@@ -69,14 +69,36 @@ def _not_planned(row: Mapping[str, Any]) -> str:
 def job_of(row: Mapping[str, Any]) -> Job:
     """The job that the arguments describe (megatron/training/arguments.py for what they leave out)."""
     args, parallel = row["args"], row["parallel"]
+    model = _architecture(args)
+    expert_tensor = int(parallel["etp"] or args.get("--expert-tensor-parallel-size") or parallel["tp"])
+    capability = CAPABILITY[row["gpu"]["model"]]
+    world = row["gpu"]["count"]
+    return Job(
+        model=model,
+        layout=_layout(args, parallel, capability, expert_tensor if model.experts else 1),
+        rules=StateRules(
+            data_parallel=world // (parallel["tp"] * parallel["pp"]),
+            expert_data_parallel=max(1, world // (parallel["ep"] * expert_tensor * parallel["pp"])),
+            instances=int(args.get("--num-distributed-optimizer-instances") or 1),
+            distributed=bool(args.get("--use-distributed-optimizer")),
+            # arguments.py: gradients of bf16 weights are added up in fp32, those of fp16 ones in fp16.
+            gradient_bytes=2 if args.get("--fp16") else 4,
+            overlap=bool(args.get("--overlap-grad-reduce")),
+        ),
+        micro_batch=int(args["--micro-batch-size"]),
+        micro_batches=int(row["num_microbatches"]),
+        seq_len=int(args["--seq-length"]),
+        capability=capability,
+        workspace_bytes=_workspace(row, capability),
+    )
+
+
+def _architecture(args: Mapping[str, Any]) -> Architecture:
     heads, hidden = int(args["--num-attention-heads"]), int(args["--hidden-size"])
     gated = bool(args.get("--swiglu"))
     width = int(args.get("--ffn-hidden-size") or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden))
-    local = args.get("--transformer-impl") == "local"
-    tensor, context = parallel["tp"], parallel["cp"]
-    layers = int(args["--num-layers"])
-    model = Architecture(
-        layers=layers,
+    return Architecture(
+        layers=int(args["--num-layers"]),
         hidden=hidden,
         intermediate=width,
         heads=heads,
@@ -92,19 +114,21 @@ def job_of(row: Mapping[str, Any]) -> Job:
         latent=_latent(args),
         experts=_experts(args, width),
     )
-    sequence = bool(args.get("--sequence-parallel")) and tensor > 1
-    capability = CAPABILITY[row["gpu"]["model"]]
-    expert, expert_tensor = parallel["ep"], int(parallel["etp"] or args.get("--expert-tensor-parallel-size") or tensor)
-    world = row["gpu"]["count"]
-    layout = Layout(
-        tensor=tensor,
+
+
+def _layout(
+    args: Mapping[str, Any], parallel: Mapping[str, Any], capability: tuple[int, int], expert_tensor: int
+) -> Layout:
+    local = args.get("--transformer-impl") == "local"
+    return Layout(
+        tensor=parallel["tp"],
         pipeline=parallel["pp"],
         virtual=int(parallel["vpp"] or 1),
         group=_count(args, "--microbatch-group-size-per-virtual-pipeline-stage"),
-        context=context,
-        expert=expert,
-        expert_tensor=expert_tensor if model.experts else 1,
-        sequence=sequence,
+        context=parallel["cp"],
+        expert=parallel["ep"],
+        expert_tensor=expert_tensor,
+        sequence=bool(args.get("--sequence-parallel")) and parallel["tp"] > 1,
         attention=_attention(args, local, capability),
         local=local,
         fused_gradients=not args.get("--no-gradient-accumulation-fusion"),
@@ -121,24 +145,6 @@ def job_of(row: Mapping[str, Any]) -> Job:
         wide_router=args.get("--moe-router-dtype") == "fp32",
         permute_fusion=bool(args.get("--moe-permute-fusion")),
         grouped=bool(args.get("--moe-grouped-gemm")),
-    )
-    return Job(
-        model=model,
-        layout=layout,
-        rules=StateRules(
-            data_parallel=world // (tensor * parallel["pp"]),
-            expert_data_parallel=max(1, world // (expert * expert_tensor * parallel["pp"])),
-            instances=int(args.get("--num-distributed-optimizer-instances") or 1),
-            distributed=bool(args.get("--use-distributed-optimizer")),
-            # arguments.py: gradients of bf16 weights are added up in fp32, those of fp16 ones in fp16.
-            gradient_bytes=2 if args.get("--fp16") else 4,
-            overlap=bool(args.get("--overlap-grad-reduce")),
-        ),
-        micro_batch=int(args["--micro-batch-size"]),
-        micro_batches=int(row["num_microbatches"]),
-        seq_len=int(args["--seq-length"]),
-        capability=capability,
-        workspace_bytes=_workspace(row, capability),
     )
 
 

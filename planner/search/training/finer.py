@@ -103,8 +103,9 @@ def accumulated(evaluator: Evaluator, ranks: int, ranking: Ranking, plans: Seque
     if fixed or ranking.prefer in (Prefer.MEMORY, Prefer.SIMPLE):
         return
     fitting = [plan for plan in plans if standing(plan) == 0 and not plan.offloads and _steps_once(plan)]
+    most = max((_samples(plan, ranks) for plan in fitting), default=0)
     for plan in fitting:
-        steps = max(_samples(known, ranks) for known in fitting) // _samples(plan, ranks)
+        steps = most // _samples(plan, ranks)
         fastest = ranking.fastest([known for known in plans if standing(known) == 0])
         least = ranking.counted(plan)[0] * (1 - _once_a_step(plan))
         if steps == 1 or least * LONGER >= ranking.counted(fastest)[0]:

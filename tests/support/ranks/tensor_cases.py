@@ -89,3 +89,9 @@ FOUR_RANKS = (
     _four("mixtral"),
     _four("llama-3", precision=Precision("bf16-mixed")),
 )
+WORLDS: dict[int, tuple[RankCase, ...]] = {
+    2: TWO_RANKS + EXPERTS_OF_TWO + CLASSES_OF_TWO + CUT_OF_TWO + UNEVEN[2][1:],  # whose first is one of TWO_RANKS
+    4: FOUR_RANKS + TIED_FOUR + EXPERTS_OF_FOUR + CLASSES_OF_FOUR + CUT_OF_FOUR + UNEVEN[4],
+    8: EIGHT_RANKS,
+}
+"""All of them, by the number of ranks."""

@@ -7,36 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator, Limits
+from tests.support.gather_ledger import Ledger
 
 RECORDING = json.loads((Path(__file__).parents[2] / "golden" / "deepspeed_zero3_gathers.json").read_text())
-
-
-@dataclass
-class Ledger:
-    """Counts what the coordinator holds."""
-
-    held: dict[int, int] = field(default_factory=dict)
-    taken: int = 0
-    peak: int = 0
-
-    def take(self, at: int, elements: int, label: str) -> int:
-        self.taken += 1
-        self.held[self.taken] = elements
-        self.peak = max(self.peak, sum(self.held.values()))
-        return self.taken
-
-    def fetch(self, at: int, elements: int) -> int:
-        return 0  # partitions lie on the device
-
-    def gather(self, at: int, elements: int, parameters: int) -> None: ...
-
-    def limit(self, at: int) -> None: ...
-
-    def use(self, at: int, landed: int) -> None: ...
-
-    def give(self, at: int, ticket: int) -> None:
-        if ticket:
-            del self.held[ticket]
 
 
 def build(limits: Limits, persistence: int, ledger: Ledger) -> tuple[Coordinator[int], dict[str, int]]:

@@ -1,6 +1,6 @@
 """ZeRO on modules that are not plain: leaves, weights used through views, lookups; and which rank stands highest."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from gpu_plan.planner.strategy.zero.stage3.partition import holders
 from gpu_plan.planner.strategy.zero.stage3.views import lookup_modules, recorded_exits, viewed_parameters
 from gpu_plan.planner.strategy.zero.stage12.rank import plan_of_rank
 from gpu_plan.planner.trace.events import Kind, ModuleLayout, StepTrace
+from tests.support.gather_ledger import Ledger
 from tests.support.live_bytes import live
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace
@@ -51,36 +52,6 @@ def with_operators(trace: StepTrace, *operators: tuple[str, int]) -> StepTrace:
         op_flops_fixed=none,
         op_flops_per_sample=none,
     )
-
-
-@dataclass
-class Ledger:
-    """Elements that the coordinator holds."""
-
-    held: dict[int, int] = field(default_factory=dict)
-    taken: int = 0
-
-    def take(self, at: int, elements: int, label: str) -> int:
-        self.taken += 1
-        self.held[self.taken] = elements
-        return self.taken
-
-    def fetch(self, at: int, elements: int) -> int:
-        return 0  # partitions lie on the device
-
-    def gather(self, at: int, elements: int, parameters: int) -> None: ...
-
-    def limit(self, at: int) -> None: ...
-
-    def use(self, at: int, landed: int) -> None: ...
-
-    def give(self, at: int, ticket: int) -> None:
-        if ticket:
-            del self.held[ticket]
-
-    @property
-    def elements(self) -> int:
-        return sum(self.held.values())
 
 
 # -- leaves ------------------------------------------------------------------------------------------------
