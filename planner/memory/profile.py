@@ -101,7 +101,7 @@ def measure(stream: RankStream, micro_batch: int, blocks: IntArray | None = None
         details = cache(lambda: _details(stream, stream.sizes(micro_batch)))
         return MemoryProfile(peak_allocated_bytes=stream.peak(micro_batch), details=details)
     live = np.cumsum(stream.event_sign * blocks[stream.event_tensor])
-    return known(int(live.max()), _details(stream, blocks))
+    return MemoryProfile(peak_allocated_bytes=int(live.max()), details=cache(lambda: _details(stream, blocks)))
 
 
 def _details(stream: RankStream, sizes: IntArray) -> PeakDetails:

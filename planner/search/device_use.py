@@ -261,8 +261,8 @@ def _after_retries(limited: list[AllocatorResult], stream: RankStream, room: int
 
 def _least_refused(result: AllocatorResult) -> int:
     """Bytes of the smallest segment that was refused at first."""
-    retried = frozenset(result.retried_at)
-    return min(call.nbytes for call in result.calls if call.event in retried and call.change > 0)
+    event, change = result.driver.event, result.driver.change
+    return int(change[np.isin(event, result.retried_at) & (change > 0)].min())
 
 
 def _recurs(result: AllocatorResult, stream: RankStream) -> bool:

@@ -15,7 +15,7 @@ def completed(exact: Sequence[J], bounded: Sequence[J], simulate: Callable[[J], 
     """Those of `bounded` that fit and belong to the front beside `exact`, simulated; the fastest are tried first."""
     held: list[J] = [plan for plan in exact if plan.verdict == "fits"]
     added: list[J] = []
-    for candidate in sorted(bounded, key=lambda one: (one.seconds[0], one.identity)):
+    for candidate in sorted(bounded, key=lambda one: (one.expected_seconds, one.identity)):
         if any(beats(plan, candidate) for plan in held):
             continue
         found = simulate(candidate)
@@ -43,4 +43,4 @@ def beats(one: Judgement, other: Judgement) -> bool:
 
 def axes(plan: Judgement) -> tuple[Any, ...]:
     """Seconds of a sample, bytes of the device and of the node; of one that was not simulated a lower bound."""
-    return (plan.seconds[0], plan.expected_bytes, plan.kept_host_bytes)
+    return (plan.expected_seconds, plan.expected_bytes, plan.kept_host_bytes)

@@ -70,9 +70,19 @@ class Judgement(DeviceUse):
         return (1 / self.samples_per_second,)
 
     @property
+    def expected_seconds(self) -> float:
+        """The first of `seconds`, without the others."""
+        return self.seconds[0]
+
+    @property
     def compared_seconds(self) -> tuple[float, ...]:
         """The same as plans are compared by default: without what an engine gains by computing in fewer bits."""
         return self.seconds
+
+    @property
+    def compared_expected_seconds(self) -> float:
+        """The first of `compared_seconds`, without the others."""
+        return self.compared_seconds[0]
 
     @property
     def needless(self) -> bool:

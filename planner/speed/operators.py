@@ -281,12 +281,13 @@ class OperatorCache:
 
     def __init__(self) -> None:
         # The trace is held with its result: an id means nothing once its object is gone.
-        self._kept: OrderedDict[int, tuple[StepTrace, Operators]] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, bool], tuple[StepTrace, Operators]] = OrderedDict()
 
-    def of(self, trace: StepTrace) -> Operators:
-        """Operators of `trace`, collected once."""
-        found = self._kept.pop(id(trace), None) or (trace, collect(trace))
-        self._kept[id(trace)] = found
+    def of(self, trace: StepTrace, *, each: bool = False) -> Operators:
+        """Operators of `trace`, collected once; `each` as in `collect`."""
+        key = id(trace), each
+        found = self._kept.pop(key, None) or (trace, collect(trace, each=each))
+        self._kept[key] = found
         if len(self._kept) > _KEPT_TRACES:
             self._kept.popitem(last=False)
         return found[1]

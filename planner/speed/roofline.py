@@ -42,7 +42,6 @@ from gpu_plan.planner.speed.operators import (
     OperatorCache,
     OperatorClass,
     Operators,
-    collect,
 )
 from gpu_plan.planner.speed.rates import (
     Rate,
@@ -126,7 +125,7 @@ class RooflineModel:
 
     def kernel_times(self, work: StepWork, cluster: Cluster) -> KernelTimes | None:
         """Operator by operator, as `SpeedModel` says."""
-        operators = collect(work.trace, each=True)
+        operators = self._operators.of(work.trace, each=True)
         device = device_of(work, cluster, operators, self._here, self._reentrant)
 
         @cache

@@ -123,7 +123,7 @@ def _judged(task: TrainingTask, best: StepJudgement, change: _Change) -> StepJud
         return own
     simplest = at_its_batch(task)
     found = [one for one in (own, simplest) if isinstance(one, StepJudgement)]
-    return min(found, key=lambda one: Ranking().counted(one)[0], default=None)
+    return min(found, key=lambda one: Ranking().expected(one), default=None)
 
 
 def _changes(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_plan.planner.memory.allocator.heap import Action, DriverCall
+from gpu_plan.planner.memory.allocator.calls import of_segments
 from gpu_plan.planner.memory.allocator.played import Played, device_limit
 from gpu_plan.planner.memory.allocator.settings import (
     LARGE_ROUNDING,
@@ -59,7 +59,7 @@ class CompiledRun:
             charged=told[0, :handled],
             addresses=told[1, :handled],
             reserved=reserved,
-            calls=tuple(_call(row, self._kinds) for row in _rows(calls, 4).tolist()),
+            calls=of_segments(_rows(calls, 4), self._kinds),
             retried_at=tuple(_rows(retried, 1)[:, 0].tolist()),
             settled=_rows(settled, 2),
         )
@@ -95,10 +95,3 @@ def _segment_sizes(rounded: IntArray, settings: AllocatorSettings) -> IntArray:
     """`segment_size` of every element."""
     large = np.where(rounded < MIN_LARGE, settings.large_segment_size, -(-rounded // LARGE_ROUNDING) * LARGE_ROUNDING)
     return np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, large)
-
-
-def _call(row: list[int], kinds: IntArray) -> DriverCall:
-    event, change, address, pool = row
-    action = Action.SEGMENT_ALLOC if change > 0 else Action.SEGMENT_FREE
-    kind = int(kinds[pool])
-    return DriverCall(event, action, address, abs(change), kind // 2, bool(kind % 2))

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from gpu_plan.planner.memory.allocator.heap import NEVER, DriverCall
+from gpu_plan.planner.memory.allocator.calls import DriverCalls
+from gpu_plan.planner.memory.allocator.heap import NEVER
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings, IntArray
 
 
@@ -14,7 +15,7 @@ class Played:
     addresses: IntArray
     reserved: int
     """Bytes taken from the driver at the end."""
-    calls: tuple[DriverCall, ...]
+    calls: DriverCalls
     retried_at: tuple[int, ...]
     settled: IntArray
     """Blocks that waited and came back [blocks, 2]: the event, and their bytes."""

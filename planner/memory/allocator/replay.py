@@ -10,6 +10,7 @@ names for a schedule (gpu_plan.planner.memory.schedule), or when the allocator w
 
 import numpy as np
 
+from gpu_plan.planner.memory.allocator.calls import listed
 from gpu_plan.planner.memory.allocator.compiled import COMPILED, CompiledRun
 from gpu_plan.planner.memory.allocator.expandable import ExpandableHeap
 from gpu_plan.planner.memory.allocator.heap import ADDRESS, SHIFT, Heap, Pool
@@ -182,7 +183,7 @@ def _run_plain(
         charged=np.asarray(charged, np.int64),
         addresses=np.asarray(addresses, np.int64),
         reserved=heap.reserved,
-        calls=tuple(heap.calls),
+        calls=listed(heap.calls),
         retried_at=tuple(heap.retried_at),
         settled=np.asarray(heap.settled, np.int64).reshape(-1, 2),
     )
@@ -253,9 +254,9 @@ def _result(
     peak_at = _first_peak(allocated)
     active = allocated if returns is None else allocated + _waiting(played, returns)
     # Call by call, not event by event: memory can be taken and given back within one request.
-    reserved = np.cumsum(np.asarray([call.change for call in calls], dtype=np.int64))
+    reserved = np.cumsum(calls.change)
     peak_call = _first_peak(reserved)
-    peak_reserved_at = calls[peak_call].event if calls else -1
+    peak_reserved_at = int(calls.event[peak_call]) if len(reserved) else -1
     return AllocatorResult(
         peak_allocated_bytes=_at(allocated, peak_at),
         peak_allocated_at=peak_at,
@@ -271,7 +272,7 @@ def _result(
         tensors=tensors,
         charged=charged,
         addresses=played.addresses,
-        calls=calls,
+        driver=calls,
     )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpu_plan.planner.memory.allocator.calls import DriverCalls
 from gpu_plan.planner.memory.allocator.heap import Action, DriverCall
 from gpu_plan.planner.memory.allocator.settings import IntArray
 
@@ -73,8 +74,13 @@ class AllocatorResult:
     """Bytes of the block that each event takes (positive) or gives back (negative); 0 for empty tensors."""
     addresses: IntArray
     """Address of that block; -1 for empty tensors."""
-    calls: tuple[DriverCall, ...]
+    driver: DriverCalls
     """What was asked of the driver, in time order."""
+
+    @property
+    def calls(self) -> tuple[DriverCall, ...]:
+        """The same, call by call."""
+        return self.driver.made()
 
     @property
     def largest_free_block(self) -> int:

@@ -69,12 +69,13 @@ class Ranking:
 
     def fastest(self, plans: Sequence[R]) -> R:
         """The one that takes the least time, as times count here."""
-        return min(plans, key=lambda plan: (self.counted(plan)[0], self.key(plan)))
+        return min(plans, key=lambda plan: (self.expected(plan), self.key(plan)))
 
     def ties(self, plan: Judgement, fastest: Judgement) -> bool:
         """Whether a plan's time cannot be told from the fastest's, and is expected to be next to the same."""
-        found = ratio(self.counted(plan), self.counted(fastest))
-        return found.low <= 1 and found.expected <= LONGER
+        if self.expected(plan) / self.expected(fastest) > LONGER:
+            return False  # whatever the rates are: what it takes at their ends is not asked
+        return ratio(self.counted(plan), self.counted(fastest)).low <= 1
 
     def beyond(self, plans: Sequence[R], *, seconds: float, parts: int) -> bool:
         """Whether what takes at least so many seconds a sample, and so many moving parts, cannot come first.
@@ -87,7 +88,7 @@ class Ranking:
             return False
         if self.prefer is Prefer.SIMPLE:
             return min(plan.moving_parts for plan in fitting) < parts
-        fastest = self.counted(self.fastest(fitting))[0]
+        fastest = self.expected(self.fastest(fitting))
         if seconds > LONGER * fastest or (seconds >= fastest and self.order[0] == "time"):
             return True
         first = min(self.tied(fitting), key=self.key)
@@ -102,8 +103,18 @@ class Ranking:
         most, and what leaves them has to gain more than a tie."""
         if self.prefer is not Prefer.BALANCE:
             return plan.seconds
-        times = (OFFLOADED if plan.offloads else 1) * LONGER ** ((plan.tuned or plan.accumulates) + plan.needless)
+        times = self._times(plan)
         return tuple(times * seconds for seconds in plan.compared_seconds)
+
+    def expected(self, plan: Judgement) -> float:
+        """The first of `counted`, without the others."""
+        if self.prefer is not Prefer.BALANCE:
+            return plan.expected_seconds
+        return self._times(plan) * plan.compared_expected_seconds
+
+    @staticmethod
+    def _times(plan: Judgement) -> float:
+        return (OFFLOADED if plan.offloads else 1) * LONGER ** ((plan.tuned or plan.accumulates) + plan.needless)
 
     def bound(self, seconds: float, compared: float, *, needless: bool) -> float:
         """The least of `counted`, from the least of a plan's seconds and of those that are compared."""
@@ -126,7 +137,7 @@ class Ranking:
             return plan.moving_parts + further
         if name == "headroom":
             return -(_TENTHS * plan.room_bytes // max(1, plan.capacity_bytes))
-        return plan.seconds[0]
+        return plan.expected_seconds
 
     def host_tenths(self, plan: Judgement) -> int:
         """Tenths of a node's RAM that a plan keeps taken."""

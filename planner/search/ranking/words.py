@@ -61,7 +61,7 @@ def _beyond(plans: Sequence[Judgement]) -> str:
     unsure = [plan for plan in plans[1:] if standing(plan) > standing(first) and not plan.offloads]
     if not first.offloads or not unsure:
         return ""
-    fastest = min(unsure, key=lambda plan: plan.seconds[0])
+    fastest = min(unsure, key=lambda plan: plan.expected_seconds)
     times = ratio(fastest.seconds, first.seconds)
     if fastest is plans[1] or times.expected * _CLEARLY > 1:
         return ""

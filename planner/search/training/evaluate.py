@@ -80,6 +80,10 @@ class StepJudgement(Judgement):
         return f"{words}, {self.family.checkpointing_words}"
 
     @property
+    def expected_seconds(self) -> float:
+        return self.time.step_seconds / (self.time.samples_per_second * self.time.step_seconds)
+
+    @property
     def seconds(self) -> tuple[float, ...]:
         samples = self.time.samples_per_second * self.time.step_seconds
         ends = () if self.time.corners is None else self.time.corners()
@@ -89,6 +93,11 @@ class StepJudgement(Judgement):
     def compared_seconds(self) -> tuple[float, ...]:
         spared = self.spared()
         return tuple(one + more for one, more in zip(self.seconds, spared, strict=True)) if spared else self.seconds
+
+    @property
+    def compared_expected_seconds(self) -> float:
+        spared = self.spared()
+        return self.expected_seconds + spared[0] if spared else self.expected_seconds
 
     @property
     def needless(self) -> bool:

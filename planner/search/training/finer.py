@@ -75,7 +75,7 @@ def too_slow(
     kept = replace(family, checkpointing=Checkpointing.NONE, settings=())
     times = list(_times(evaluator, kept, [batch for batch in cuts if batch.micro_batch <= largest], ranking))
     fastest = ranking.fastest(fitting)
-    if times and min(times) * LONGER < ranking.counted(fastest)[0]:
+    if times and min(times) * LONGER < ranking.expected(fastest):
         return None
     return f"hardly faster than {fastest.title} even if nothing were computed again"
 
@@ -83,7 +83,7 @@ def too_slow(
 def _times(evaluator: Evaluator, family: Family, cuts: Sequence[Batch], ranking: Ranking) -> Iterator[float]:
     for batch in cuts:
         try:
-            yield ranking.counted(evaluator.judge_uncounted(family, batch))[0]
+            yield ranking.expected(evaluator.judge_uncounted(family, batch))
         except NotTraceableError:
             return  # larger than any shipped trace
 
@@ -107,8 +107,8 @@ def accumulated(evaluator: Evaluator, ranks: int, ranking: Ranking, plans: Seque
     for plan in fitting:
         steps = most // _samples(plan, ranks)
         fastest = ranking.fastest([known for known in plans if standing(known) == 0])
-        least = ranking.counted(plan)[0] * (1 - _once_a_step(plan))
-        if steps == 1 or least * LONGER >= ranking.counted(fastest)[0]:
+        least = ranking.expected(plan) * (1 - _once_a_step(plan))
+        if steps == 1 or least * LONGER >= ranking.expected(fastest):
             continue
         batch = Batch(micro_batch=plan.batch.micro_batch, accumulation_steps=steps)
         longer = evaluator.judge_uncounted(plan.family, batch)

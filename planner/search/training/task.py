@@ -253,7 +253,7 @@ class TrainingTask:
         if not ranking.beyond(plans, seconds=seconds, parts=family.strategy.traits.moving_parts):
             return None
         fastest = ranking.fastest([plan for plan in plans if standing(plan) == 0])
-        times = seconds / ranking.counted(fastest)[0]
+        times = seconds / ranking.expected(fastest)
         return f"cannot come first: at best {times:.2f} times as long as {fastest.title}"
 
     @property

@@ -72,3 +72,14 @@ def test_what_bends_the_best_fit_is_left_to_python(bent: dict[str, int], monkeyp
     monkeypatch.setattr(module, "CompiledRun", None)
     signs, tensors = np.asarray([1, -1]), np.asarray([0, 0])
     assert replay(signs, tensors, np.asarray([512]), settings=AllocatorSettings(**bent)).peak_allocated_bytes == 512
+
+
+@settings(max_examples=50, deadline=None)
+@given(returned(), st.sampled_from([None, 30 * MIB, 100 * MIB]), st.booleans())
+def test_columns_of_calls_say_what_each_call_says(
+    given_run: tuple[Run, np.ndarray | None], capacity: int | None, plain: bool
+) -> None:
+    run, returns = given_run
+    result = run.replay(capacity=capacity, returns=returns, plain=plain)
+    assert [call.event for call in result.calls] == result.driver.event.tolist()
+    assert [call.change for call in result.calls] == result.driver.change.tolist()
