@@ -138,6 +138,18 @@ def test_awq_unpacks_the_weight_above_1024_rows_where_marlin_does_not_run() -> N
     assert weight not in temporaries("awq-4bit-32", 1024, turing)
 
 
+def test_awq_adds_its_partial_products_up_in_a_kernel_of_their_own() -> None:
+    """AutoAWQ_kernels awq_ext/quantization/gemm_cuda_gen.cu: gemm_forward_cuda ends with _out_feats.sum(0)."""
+
+    def calls(model: Any, operator: str) -> int:
+        trace = generation(model)
+        return int((trace.op_name == trace.operator_names.index(operator)).sum())
+
+    model = tiny()
+    quantise(model, scheme("awq-4bit-32"), target=Target(capability=(7, 5), sm_count=40))
+    assert calls(model, "packed_mm") == calls(model, "sum") - calls(tiny(), "sum") > 0
+
+
 def test_a_gpu_without_float8_gets_full_weights() -> None:
     model = tiny()
     before = {name: parameter.dtype for name, parameter in model.named_parameters()}

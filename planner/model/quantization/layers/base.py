@@ -13,13 +13,15 @@ from gpu_plan.planner.model.quantization.scheme import Target
 from gpu_plan.planner.model.source.headers import StoredTensor
 
 _LIBRARY = torch.library.Library("plan", "FRAGMENT")
-_LIBRARY.define("packed_mm(Tensor x, Tensor[] stored, int rows, int computed, ScalarType dtype) -> Tensor")
+_LIBRARY.define(
+    "packed_mm(Tensor x, Tensor[] stored, int rows, int computed, ScalarType dtype, int splits) -> Tensor"
+)
 
 
 def _packed_mm(
-    x: torch.Tensor, stored: list[torch.Tensor], rows: int, computed: int, dtype: torch.dtype
+    x: torch.Tensor, stored: list[torch.Tensor], rows: int, computed: int, dtype: torch.dtype, splits: int
 ) -> torch.Tensor:
-    return x.new_empty((*x.shape[:-1], rows), dtype=dtype)
+    return x.new_empty((*([splits] if splits > 1 else ()), *x.shape[:-1], rows), dtype=dtype)
 
 
 _LIBRARY.impl("packed_mm", _packed_mm, "Meta")
@@ -35,13 +37,19 @@ register_flop_formula(torch.ops.plan.packed_mm)(_packed_mm_flops)
 
 
 def packed_mm(
-    x: torch.Tensor, stored: list[torch.Tensor], rows: int, dtype: torch.dtype, computed: int | None = None
+    x: torch.Tensor,
+    stored: list[torch.Tensor],
+    rows: int,
+    dtype: torch.dtype,
+    computed: int | None = None,
+    splits: int = 1,
 ) -> torch.Tensor:
     """One kernel that reads `stored` packed: [..., in] to [..., rows] of `dtype`; nothing else is allocated.
 
-    `computed`: outputs before a fused activation halves them.
+    `computed`: outputs before a fused activation halves them. `splits`: parts of the inputs whose products are put out
+    each by itself, [splits, ..., rows], where there are several.
     """
-    out: torch.Tensor = torch.ops.plan.packed_mm(x, stored, rows, computed or rows, dtype)
+    out: torch.Tensor = torch.ops.plan.packed_mm(x, stored, rows, computed or rows, dtype, splits)
     return out
 
 

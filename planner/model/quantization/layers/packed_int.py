@@ -191,8 +191,9 @@ class AwqGemmMeta(PackedLinear):
         if batch_rows >= self.dense_rows:
             out = torch.matmul(x16, empty((self.in_features, self.out_features), half))
         else:
-            partial = empty((AWQ_SPLITS, rows, self.out_features), self.partial_dtype)
-            out = packed_mm(x16.reshape(rows, -1), self._stored(), self.out_features, half)
+            stored, wide = self._stored(), self.partial_dtype
+            partial = packed_mm(x16.reshape(rows, -1), stored, self.out_features, wide, splits=AWQ_SPLITS)
+            out = partial.sum(0, dtype=half)
             del partial
         if self.bias is not None:
             out = out + self.bias
