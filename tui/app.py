@@ -40,7 +40,7 @@ class ExplorerApp(Shell):
                 return not self.readonly
             case "best":
                 return None if session.state.following else True
-            case "drill":
+            case "drill" | "streams":
                 return None if session.picture is None else True
             # Not whether the picture is complete: that changes with every key, and the footer would with it.
             case "pin":
@@ -163,6 +163,13 @@ class ExplorerApp(Shell):
 
         self.session.ask_tensors()
         self.push_screen(DrillScreen(self.scene(), self.session.tensors))
+
+    def action_streams(self) -> None:
+        """What runs on each stream of a step."""
+        from gpu_plan.tui.screens.streams import StreamsScreen
+
+        picture = self.session.picture
+        self.push_screen(StreamsScreen(self.scene(), () if picture is None else picture.lanes))
 
     def action_otherwise(self) -> None:
         """What else could be done."""

@@ -44,6 +44,7 @@ BINDINGS: list[BindingType] = [
     Binding("escape", "close_filter", "close the filter", show=False),
     Binding("h", "rejected_too", "hide what does not fit", show=False),
     Binding("y", "copy", "copy the command", show=False),
+    Binding("j", "streams", "one step, stream by stream", show=False),
     Binding("f5", "restart", "restart the planner", show=False),
     *_letters(),
 ]
@@ -57,6 +58,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Follow the best plan", "b", "best"),
     ("Undo", "Backspace", "undo"),
     ("Why: what stands at the peak", "d", "drill"),
+    ("One step, stream by stream", "j", "streams"),
     ("What else you could do", "f", "otherwise"),
     ("Pin this configuration", "v", "pin"),
     ("Compare with what is pinned", "v", "compare"),

@@ -85,7 +85,9 @@ def plan_from_scratch(
         document=answered,
         snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None,
         timeline=predicted_timeline(found, request.pinned, job.spec.id) if drawn else None,
-        schedule=predicted_schedule(found, request.pinned, job.spec.id) if request.schedule else None,
+        schedule=predicted_schedule(found, request.pinned, job.spec.id)
+        if request.schedule or request.timeline
+        else None,
         places=job.places(),
         widened=widened(found) if request.follow else {},
     )

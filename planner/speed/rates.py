@@ -131,6 +131,12 @@ def _matmul_shares() -> _Shares:
     return found
 
 
+@functools.cache
+def _alone() -> frozenset[str]:
+    """Devices whose rates are their power cap's and stand for no others of their architecture."""
+    return frozenset(row["gpu"] for row in efficiency_data()["matmul"] if row.get("alone"))
+
+
 def training_share(architecture: str) -> tuple[float, float]:
     """Slow and expected share of a burst's rate that the products of a training step reach."""
     known: dict[str, tuple[float, float]] = {
@@ -199,7 +205,8 @@ def matmul_share(gpu: Gpu, dtype: str) -> Rate:
     """Share of the dense peak that large matrix products of a training step reach."""
     if gpu.is_cpu:
         return sure(1.0, "assumed", "")
-    known = complete_shares(_width(dtype))
+    every = complete_shares(_width(dtype))
+    known = {name: shares for name, shares in every.items() if name == gpu.id or name not in _alone()}
     exact = peak_key(dtype) not in ("float32", "tf32")
     burst = own_or_kin(gpu, known, "matrix products in bursts")
     slow, expected = training_share(gpu.architecture)

@@ -1,7 +1,10 @@
 """A plan as one HTML file that needs nothing from elsewhere: to be attached, archived and printed."""
 
+from collections.abc import Sequence
+
 from gpu_plan.planner.plan.codec import dump
 from gpu_plan.planner.plan.document import PlanDocument
+from gpu_plan.planner.plan.drawn.lanes import Lane
 from gpu_plan.planner.plan.timeline import Timeline
 from gpu_plan.reports.html.page import page
 from gpu_plan.reports.html.plan import (
@@ -21,11 +24,13 @@ from gpu_plan.reports.requires import need_matplotlib
 JSON_ID = "plan-document"
 
 
-def render_html(document: PlanDocument, *, timeline: Timeline | None = None, top: int = 5) -> str:
+def render_html(
+    document: PlanDocument, *, timeline: Timeline | None = None, lanes: Sequence[Lane] = (), top: int = 5
+) -> str:
     """The whole page; the same bytes for the same document. `top` plans are drawn as bars.
 
-    `timeline`: of the best plan's step, where it is at hand. The document itself is embedded as JSON in the element
-    `plan-document`. UsageError where matplotlib is not installed.
+    `timeline`, `lanes`: of the best plan's step, where it is at hand. The document itself is embedded as JSON in the
+    element `plan-document`. UsageError where matplotlib is not installed.
     """
     need_matplotlib("an HTML report")
     return page(
@@ -34,7 +39,7 @@ def render_html(document: PlanDocument, *, timeline: Timeline | None = None, top
         memory_section(document, top),
         timeline_section(timeline),
         alternatives_section(document, top),
-        speed_section(document),
+        speed_section(document, lanes),
         basis_section(document),
         explain_section(words.focus(document)),
         command_section(document),

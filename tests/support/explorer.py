@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine
+from gpu_plan.planner.plan.drawn.lanes import Lane, LaneSpan
 from gpu_plan.tui.app import ExplorerApp
 from gpu_plan.tui.engine.messages import Ahead, Columns, Picture, RankClass, Reply
 from gpu_plan.tui.state import State
@@ -54,7 +55,20 @@ def picture(request, exact=True):
         document, command=request.command, plans=() if lost else (candidate,), rejected=(candidate,) if lost else ()
     )
     rank = RankClass(name="every rank", at_peak=(), peak_allocated_bytes=candidate.memory.peak_allocated_bytes)
-    return Picture(document=alone, exact=exact, columns=columns() if exact else None, ranks=(rank,))
+    shown = {"columns": columns(), "lanes": lanes()} if exact else {}
+    return Picture(document=alone, exact=exact, ranks=(rank,), **shown)
+
+
+def lanes():
+    """A step that waits for its first gather and its last reduction."""
+    computed = (LaneSpan("forward", 0.01, 0.2), LaneSpan("backward", 0.22, 0.4), LaneSpan("optimizer", 0.65, 0.05))
+    sent = (
+        LaneSpan("all_gather", 0.0, 0.01),
+        LaneSpan("all_gather", 0.06, 0.1),
+        LaneSpan("reduce_scatter", 0.4, 0.1),
+        LaneSpan("reduce_scatter", 0.62, 0.03),
+    )
+    return (Lane(name="compute", spans=computed), Lane(name="collectives", spans=sent))
 
 
 class Canned:

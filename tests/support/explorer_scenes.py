@@ -45,6 +45,7 @@ SHOTS = {
     "nothing_fits": Shot(made="nothing_fits"),
     "long_name": Shot(size=(80, 24), state=LONG),
     "drill": Shot(keys=("d", "enter")),
+    "streams": Shot(keys=("j",)),
     "compare": Shot(keys=("v", "m", "v")),
     "form": Shot(keys=("e",)),
     "export": Shot(keys=("x",)),

@@ -37,6 +37,21 @@ async def test_the_drill_goes_down_and_back_with_escape():
         assert not isinstance(app.screen, DrillScreen)
 
 
+async def test_a_step_is_shown_stream_by_stream():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("j")
+        await until(pilot, lambda: "collectives" in screen_text(app))
+        (compute,) = [line for line in screen_text(app).splitlines() if "compute" in line]
+        assert "fffff" in compute
+        assert "bbbbb" in compute
+        assert "93%" in compute
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "stream by stream" not in screen_text(app)
+
+
 async def test_the_form_changes_what_no_key_reaches():
     app = app_of(Canned())
     async with app.run_test(size=SIZE) as pilot:

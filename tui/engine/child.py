@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.plan.drawn.lanes import lanes_of
 from gpu_plan.tui.engine.breaks import Breaks, StaleError
 from gpu_plan.tui.engine.evaluations import Evaluations
 from gpu_plan.tui.engine.kept.providers import UntracedError
@@ -145,7 +146,9 @@ class SearchWorker:
             self._send(Reply(number=ask.number, kind="traced", parcel=parcel))
             return
         answer = self._evaluations.run(ask.request, note, check)
-        self._send(Reply(number=ask.number, kind="found", document=answer.document, timeline=answer.timeline))
+        lanes = () if answer.schedule is None else lanes_of(answer.schedule)
+        found = Reply(number=ask.number, kind="found", document=answer.document, timeline=answer.timeline, lanes=lanes)
+        self._send(found)
 
 
 Worker = ReplayWorker | SearchWorker

@@ -19,6 +19,7 @@ from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.options.training.workload import make_workload
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine, workload_document
+from gpu_plan.planner.plan.drawn.lanes import lanes_of
 from gpu_plan.planner.search.document import candidate_of, model_facts, tensor_lines
 from gpu_plan.planner.search.reasons import failure, fragmented
 from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
@@ -90,6 +91,7 @@ class Replays(Generic[T]):
                 exact=True,
                 columns=columns(simulated.plan.stream, blocks),
                 ranks=_ranks(simulated),
+                lanes=() if simulated.schedule is None else lanes_of(simulated.schedule("")),
             )
         yield exact
         with self._breakable():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine
+from gpu_plan.planner.plan.drawn.lanes import Lane
 
 if TYPE_CHECKING:
     from gpu_plan.planner.model.spec import ModelSpec
@@ -76,6 +77,8 @@ class Picture:
     """Whether the allocator was simulated; else the figures are the tensors' sums, a lower bound."""
     columns: Columns | None = None
     ranks: tuple[RankClass, ...] = ()
+    lanes: tuple[Lane, ...] = ()
+    """The step, stream by stream, of an exact picture; empty for a generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +135,8 @@ class Reply:
     parcel: AnyParcel | None = None
     timeline: "Timeline | None" = None
     """Of a document that was asked for with its timeline."""
+    lanes: tuple[Lane, ...] = ()
+    """Of the same document's step."""
     text: str = ""
 
 

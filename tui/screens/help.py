@@ -18,6 +18,7 @@ _ELSE = (
     ("Enter", "on a plan: show it above"),
     ("t  /  h", "sort (or click a head), filter the plans (Esc: all again); hide what does not fit"),
     ("d", "why so much: categories, modules, tensors; Enter deeper, Esc back"),
+    ("j", "one step, stream by stream: what computes, what is sent, what is waited for"),
     ("f", "what else you could do, each change with its figures; Enter takes it"),
     ("v", "pin this configuration; after a change: every difference"),
     ("x", "copy the command, save the plan, write a report, launch"),

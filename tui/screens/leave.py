@@ -1,7 +1,7 @@
 """Take something along: the exact command, the plan as a file, a report."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 
 from gpu_plan.planner.errors import PlanError, UsageError
 from gpu_plan.planner.plan.document import PlanDocument
+from gpu_plan.planner.plan.drawn.lanes import Lane
 from gpu_plan.planner.plan.files import save, write_text
 from gpu_plan.planner.plan.saved import saved_plan
 from gpu_plan.planner.plan.timeline import Timeline
@@ -103,7 +104,8 @@ class LeaveScreen(Panel):
             self._say(f"not written: {reply.text}")
             return
         try:
-            written = write(reply.document, self._form, path, force=self._confirmed == path, timeline=reply.timeline)
+            text = None if self._form == "plan" else rendered(reply.document, self._form, reply.timeline, reply.lanes)
+            written = write(reply.document, text, path, force=self._confirmed == path)
         except PlanError as problem:
             self._say(str(problem))
         else:
@@ -114,18 +116,19 @@ class LeaveScreen(Panel):
             self.query_one("#leave-note", Static).update(Text(self._scene.safe(words)))
 
 
-def write(document: PlanDocument, form: str, path: str, *, force: bool, timeline: Timeline | None = None) -> str:
-    """Writes one of `FORMS`; gives what to say. Raises PlanError as `gpu_plan.planner.plan.files` does."""
-    if form == "plan":
+def write(document: PlanDocument, text: str | None, path: str, *, force: bool) -> str:
+    """Writes a report's text, or the plan where there is none; gives what to say. Raises PlanError as
+    `gpu_plan.planner.plan.files` does."""
+    if text is None:
         if document.best is None:
             raise UsageError("it does not fit: there is no plan to save")
         save(saved_plan(document), path, force=force)
     else:
-        write_text(path, rendered(document, form, timeline), force=force)
+        write_text(path, text, force=force)
     return f"wrote {path}"
 
 
-def rendered(document: PlanDocument, form: str, timeline: Timeline | None = None) -> str:
+def rendered(document: PlanDocument, form: str, timeline: Timeline | None = None, lanes: Sequence[Lane] = ()) -> str:
     """The report as `plan --format` writes it to a file."""
     if form == "md":
         from gpu_plan.reports.plan.markdown import render_markdown
@@ -138,7 +141,7 @@ def rendered(document: PlanDocument, form: str, timeline: Timeline | None = None
     if form == "html":
         from gpu_plan.reports.html.render import render_html
 
-        return render_html(document, timeline=timeline)
+        return render_html(document, timeline=timeline, lanes=lanes)
     if form == "csv":
         from gpu_plan.reports.tables.as_csv import render_csv
 

@@ -62,11 +62,12 @@ _DIFFERENCES = {
     "internevo": "InternEvo's own ZeRO-1, whose transfers are as its source has them",
 }
 _TARGETS = {
-    "Qwen/Qwen-1_8B": ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+    "Qwen/Qwen-1_8B": ("q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
     "stabilityai/stablelm-base-alpha-3b": ("query_key_value",),
     "meta-llama/Llama-2-7b-hf": ("k_proj", "q_proj", "v_proj", "up_proj", "down_proj", "gate_proj"),
 }
-"""Adapted modules in the names of the built class, where the row has others or none."""
+"""Adapted modules in the names of the built class, where the row has others or none. Qwen's one projection of queries,
+keys and values (`c_attn`) has one adapter (QwenLM/Qwen finetune.py: LoraArguments)."""
 
 
 def _check(row: Row) -> None:

@@ -85,7 +85,7 @@ def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[
         return tell_largest(args, words)
     check_targets(args)
     answer = find_plans(args, words, script_words, advise=True, view=view_for(args))
-    write_report(args, answer.document, top, answer.timeline)
+    write_report(args, answer.document, top, answer.timeline, answer.schedule)
     if args.snapshot is not None:
         write_snapshot_of(args, answer)
     if args.timeline is not None:

@@ -126,7 +126,7 @@ def test_without_rows_the_architectures_median_stands_in_and_says_so() -> None:
 
 
 def test_an_architecture_without_any_rows_is_assumed() -> None:
-    share = rates.matmul_share(find_gpu("T4"), "float16")
+    share = rates.matmul_share(find_gpu("Quadro-RTX-6000"), "float16")
     assert share.basis == "assumed"
     assert share.fast <= 1.0
 
@@ -176,3 +176,13 @@ def test_attention_follows_the_published_table() -> None:
     assert rate(4096, causal=False) == pytest.approx(196 * _of_many(128, causal=False))
     assert rate(512) == pytest.approx(rate(64)) == pytest.approx(99 * _of_many(128))
     assert rate(2048) < rate(3000) < rate(4096)
+
+
+def test_a_card_that_its_power_caps_tells_nothing_of_its_architecture() -> None:
+    """NVIDIA on a T4: about 24 of 65 TFLOP/s under continuous products, by its 70 W."""
+    t4, other = GPUS["t4"], GPUS["quadro-rtx-6000"]
+    share = rates.matmul_share(t4, "float16")
+    assert share.expected < share.fast < 0.5
+    assert share.slow * t4.peak_flops["float16"] < 24e12 < share.fast * t4.peak_flops["float16"]
+    assert other.architecture == t4.architecture
+    assert rates.matmul_share(other, "float16").expected > 0.5

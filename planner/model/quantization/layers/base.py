@@ -13,9 +13,7 @@ from gpu_plan.planner.model.quantization.scheme import Target
 from gpu_plan.planner.model.source.headers import StoredTensor
 
 _LIBRARY = torch.library.Library("plan", "FRAGMENT")
-_LIBRARY.define(
-    "packed_mm(Tensor x, Tensor[] stored, int rows, int computed, ScalarType dtype, int splits) -> Tensor"
-)
+_LIBRARY.define("packed_mm(Tensor x, Tensor[] stored, int rows, int computed, ScalarType dtype, int splits) -> Tensor")
 
 
 def _packed_mm(

@@ -4,7 +4,8 @@ import argparse
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from gpu_plan.notes import say
 from gpu_plan.planner.errors import UsageError
@@ -69,9 +70,15 @@ def _check_generation_plots(args: argparse.Namespace) -> None:
 
 
 def write_report(
-    args: argparse.Namespace, document: "PlanDocument", top: int, timeline: "Timeline | None" = None
+    args: argparse.Namespace,
+    document: "PlanDocument",
+    top: int,
+    timeline: "Timeline | None" = None,
+    schedule: Mapping[str, Any] | None = None,
 ) -> None:
-    """Prints or writes the document in the form that was asked for, and saves its best plan where it is to be."""
+    """Prints or writes the document in the form that was asked for, and saves its best plan where it is to be.
+
+    `timeline`, `schedule`: of the best plan's step, where the form shows it."""
     form = form_of(args)
     if form == "json":
         from gpu_plan.reports.plan.as_json import render_json
@@ -86,9 +93,11 @@ def write_report(
 
         text = render_csv(document)
     elif form == "html":
+        from gpu_plan.planner.plan.drawn.lanes import lanes_of
         from gpu_plan.reports.html.render import render_html
 
-        text = render_html(document, timeline=timeline, top=top)
+        lanes = () if schedule is None else lanes_of(schedule)
+        text = render_html(document, timeline=timeline, lanes=lanes, top=top)
     else:
         text = _terminal(args, document, top)
     if args.save is not None:
