@@ -157,7 +157,7 @@ def _job_flaws(job: dict[str, Any], text: str) -> Any:
     has = {
         "model": first["model"],
         "strategy": first.get("strategy", "").removeprefix("zero"),
-        "rows": str(update["micro_batch"] // pairs),
+        "rows": str(update["micro_batch"] // pairs) if "micro_batch" in update else None,
         "share": f"{engine.get('share')}",
         "ranks": f"{engine.get('tensor_parallel')}",
         # Beside the actor only where all share its devices.

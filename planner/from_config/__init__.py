@@ -2,6 +2,8 @@
 
     formats/                                                one module for each format, registered in `kinds`
     table, reading                                          keys read and unread, contradictions refused
+    shell/                                                  a shell script's commands, whatever they start
+    documents/                                              jobs of several models that other tools start
     python_text                                             what a function of a Python file builds, from its text
     unread                                                  what is recognised and refused instead of guessed
     convert                                                 a file's content to options of `plan`

@@ -8,6 +8,8 @@ from gpu_plan.planner.from_config.harmless import harmless
 from gpu_plan.planner.from_config.jobs import as_recipe, job_of
 from gpu_plan.planner.from_config.kinds import Kind, find_kind, recognise
 from gpu_plan.planner.from_config.reading import Fetch, Reading, Said
+from gpu_plan.planner.from_config.shell.launched import Launched
+from gpu_plan.planner.from_config.shell.spread import Spread
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.unread import strange
 from gpu_plan.planner.strategy.known import unsharded
@@ -51,25 +53,32 @@ def convert(
     kind: str | None = None,
     world: int | None = None,
     otherwise: int | None = None,
+    launched: Launched | None = None,
 ) -> Converted:
     """What `content`, read from `path`, says.
 
-    `world` is the number of processes that the user has named, `otherwise` the one where the file names none either.
+    `world` is the number of processes that the user has named, `otherwise` the one where the file names none either;
+    `launched` the command that gives `content` to a script.
 
     Raises InputError or UsageError in one line for an unknown kind, a value of the wrong form or a contradiction, and
     NotBuiltError for parallelism that this version does not plan.
     """
     found, signs = (find_kind(kind), ()) if kind else recognise(content, path)
-    job = job_of(content, found.name, path)
+    job = job_of(content, found.name, path, None if launched is None else launched.script)
     table = Table(content, path)
     reading = Reading(table=table, fetch=fetch, asked=world, otherwise=otherwise, several=job is not None)
+    spread = None if launched is None else Spread(reading, launched)
+    if spread is not None:
+        spread.before()
     found.read(reading)
+    if spread is not None:
+        spread.after()
     if job is not None:
         as_recipe(reading, job)
     _plain(reading)
     _whole_batch(reading)
     converted = _converted(reading, found, signs, path)
-    if kind is None:
+    if kind is None or launched is not None:
         _of_this_kind(converted)
     return converted
 
@@ -80,8 +89,8 @@ def _of_this_kind(converted: Converted) -> None:
     if words:
         raise InputError(
             f"{converted.path} has {', '.join(words[:3])}, of which {converted.title} knows nothing, beside"
-            f" {', '.join(converted.signs[:2])}: it is another tool's, say the job with the options of `plan MODEL`,"
-            f" or read it with --kind {converted.kind}"
+            f" {', '.join(converted.signs[:2]) or 'its keys'}: it is another tool's, say the job with the options of"
+            f" `plan MODEL`, or read it with --kind {converted.kind}"
         )
 
 

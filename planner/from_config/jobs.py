@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from gpu_plan.planner.errors import InputError, NotBuiltError
 from gpu_plan.planner.from_config.formats.trainers import oumi
 from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.shell.launched import stem
 from gpu_plan.planner.from_config.signs import Content
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.unread import JOBS, first_of
+from gpu_plan.planner.visible import visible
 from gpu_plan.planner.workload.recipes import GONE, RECIPES
 
 
@@ -66,15 +68,22 @@ _WORDS = (
 """Read: what they say is the recipe, or a number that changes no memory."""
 _RECIPES = ("rloo", "grpo", "orpo", "simpo", "cpo", "kto", "dpo", "reward")
 """By which a file may be called."""
+_NICKNAMES = {"rm": "reward", "rewards": "reward", "ipo": "dpo"}
+_SUPERVISED_WORDS = frozenset(("sft", "finetune", "finetuning", "clm", "pretrain", "pretraining", "instruct"))
+"""In a script's name: one model, its own labels."""
+_PARTS = ("max_source_length", "max_target_length")
 _USUAL_LENGTH = 1024
 """max_length of DPOConfig, KTOConfig and RewardConfig, and of ORPOConfig."""
 
 
-def job_of(content: Content, kind: str, path: str) -> NamedJob | None:
-    """The recipe that a file of this kind names; None for supervised steps of one model.
+def job_of(content: Content, kind: str, path: str, script: str | None = None) -> NamedJob | None:
+    """The recipe that a file of this kind names, or that of the script whose options it gives; None for supervised
+    steps of one model.
 
     NotBuiltError or InputError in one line for a job that no recipe is.
     """
+    if script is not None:
+        return _by_script(script, content, path)
     if kind == "llamafactory-v1" and (named := _called(content, path)) is not None:
         raise NotBuiltError(f"{path}: {named.source}, a job of several models: its own loop does it: planning for it")
     if kind == "oumi":
@@ -89,6 +98,24 @@ def job_of(content: Content, kind: str, path: str) -> NamedJob | None:
     because = _OWN_LOOPS.get(kind)
     job = f"{what} ({signs}), a job of several models"
     raise NotBuiltError(f"{path}: {job}: {because}: planning for it" if because else f"{path}: {job}: planning for it")
+
+
+def _by_script(script: str, content: Content, path: str) -> NamedJob | None:
+    """By what a script is called, else by options that one trainer has; InputError where neither says what it does."""
+    words = [_NICKNAMES.get(word, word) for word in stem(script)]
+    gone = next((word for word in words if word in GONE), None)
+    if gone is not None:
+        raise NotBuiltError(f"{path}: {visible(script)}, a job of several models: {GONE[gone]}: planning for it")
+    named = next((recipe for recipe in _RECIPES if recipe in words), None)
+    if named is not None:
+        return NamedJob(recipe=named, source=visible(script))
+    found = _of_trl(content, path)
+    if found is not None or _SUPERVISED_WORDS & set(words):
+        return found
+    raise InputError(
+        f"{path} starts {visible(script)}, whose name and options do not say what it trains by: plan it with"
+        f" `plan {visible(script)} --gpus SPEC -- ARGS`, which runs it to its first step"
+    )
 
 
 def _by_word(content: Content, kind: str, path: str) -> NamedJob | None:
@@ -216,6 +243,13 @@ def _table(reading: Reading, key: str) -> Table:
 
 def _lengths(reading: Reading, table: Table) -> None:
     prompt = table.count("max_prompt_length")
+    parts = [table.count(key) for key in _PARTS]
+    if all(parts) and not table.has("max_length"):  # scripts with a limit for each
+        reading.said.pop("seq-len", None)
+        length, prompt = sum(part or 0 for part in parts), prompt or parts[0]
+        reading.say("seq-len", length, " + ".join(_PARTS))
+        reading.say("prompt-len", prompt, f"{_PARTS[0]}: {prompt}")
+        return
     length = table.count("max_length") or int(reading.value("seq-len") or _USUAL_LENGTH)
     source = f"max_length: {length}" if table.has("max_length") else "TRL's default"
     before = reading.said.pop("seq-len", None)

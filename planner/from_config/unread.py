@@ -7,7 +7,7 @@ confidence: such files are refused by name.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpu_plan.planner.from_config.documents.shell import started
+from gpu_plan.planner.from_config.shell.words import started
 from gpu_plan.planner.from_config.signs import Content, Signs, first, given, keys, table_of, together
 
 

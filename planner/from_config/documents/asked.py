@@ -1,6 +1,7 @@
 """What a tool was told, key by key, with its own defaults beneath; which of it was read."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.visible import visible
@@ -9,12 +10,24 @@ from gpu_plan.planner.visible import visible
 class Asked:
     """Dotted keys and their values. Every read says the kind; InputError in one line for a value of another."""
 
-    def __init__(self, where: str, said: Mapping[str, object], usual: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        where: str,
+        said: Mapping[str, object],
+        usual: Mapping[str, object],
+        spelt: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.where = where
-        self._said, self._usual = said, usual
+        self._said, self._usual, self._spelt = said, usual, spelt
         self._read: set[str] = set()
+        self.aside: list[str] = []
+        """What is to be said of the whole job."""
         self.older: str | None = None
         """What is to be said of a word of an older release; None where none was read."""
+
+    def spelt(self, key: str) -> str:
+        """A key as the file spells it, where a fork or an older release has another word for it."""
+        return self._spelt.get(key, key)
 
     def says(self, key: str) -> bool:
         """Whether the file itself says it."""
@@ -39,8 +52,8 @@ class Asked:
         found = self.value(key)
         if isinstance(found, str) and "$" in found:
             raise InputError(
-                f"{self.where}: {key} is {visible(found[:60])}, which the file does not set: name the model behind it"
-                f" (plan from-config {self.where} MODEL)"
+                f"{self.where}: {self.spelt(key)} is {visible(found[:60])}, which the file does not set: name the model"
+                f" behind it (plan from-config {self.where} MODEL)"
             )
         return self.text(key)
 
@@ -80,18 +93,19 @@ class Asked:
         """InputError for a key whose value is none of the usual ones."""
         found = self.value(key)
         if found not in usual and str(found) not in [str(one) for one in usual]:
-            raise InputError(f"{self.where}: {key} is {visible(str(found)[:60])}: {why}")
+            raise InputError(f"{self.where}: {self.spelt(key)} is {visible(str(found)[:60])}: {why}")
 
     def left(self, passed: tuple[str, ...]) -> list[str]:
         """Keys that the file says and nobody read, without those that begin so."""
-        return [key for key in self._said if key not in self._read and not key.startswith(passed)]
+        return [self.spelt(key) for key in self._said if key not in self._read and not key.startswith(passed)]
 
     def _whole(self, key: str, word: str) -> str:
         if "$" in word:
             raise InputError(
-                f"{self.where}: {key} is {visible(word[:60])}, which the file does not set: write its value there"
+                f"{self.where}: {self.spelt(key)} is {visible(word[:60])}, which the file does not set: write its value"
+                " there"
             )
         return word
 
     def _no(self, key: str, value: object, kind: str) -> InputError:
-        return InputError(f"{self.where}: {key} is {visible(str(value)[:60])}: {kind} is needed there")
+        return InputError(f"{self.where}: {self.spelt(key)} is {visible(str(value)[:60])}: {kind} is needed there")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
 from gpu_plan.planner.from_config.documents.open_instruct import TOOL
-from gpu_plan.planner.from_config.documents.shell import options_of
 from gpu_plan.planner.from_config.documents.written import Table, Written, phase
+from gpu_plan.planner.from_config.shell.words import options_of
 from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
 from gpu_plan.planner.workload.losses import GATHERED

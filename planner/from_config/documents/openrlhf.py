@@ -7,18 +7,22 @@ weights), openrlhf/trainer/ppo_utils/experience_maker.py (order of the passes).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
-from gpu_plan.planner.from_config.documents.shell import options_of
+from gpu_plan.planner.from_config.documents.openrlhf_older import PASSED, SWITCHES, older
 from gpu_plan.planner.from_config.documents.written import Table, Written, phase
+from gpu_plan.planner.from_config.shell.words import options_of
 from gpu_plan.planner.strategy.known import strategy_by, unsharded
 from gpu_plan.planner.strategy.traits import Engine
 from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.precisions import mixed_in
 
 TOOL = "OpenRLHF 0.11.0"
-PPO, DPO = "openrlhf.cli.train_ppo_ray", "openrlhf.cli.train_dpo"
+PPO, DPO, RM = "openrlhf.cli.train_ppo_ray", "openrlhf.cli.train_dpo", "openrlhf.cli.train_rm"
+ALONE = "openrlhf.cli.train_ppo"
+"""Until 0.6: all models on every device, the actor generates itself (openrlhf/cli/train_ppo.py)."""
 _ON = frozenset(
     {
         "train.colocate_actor_ref", "train.colocate_critic_reward", "train.colocate_all", "vllm.enable_sleep",
@@ -34,9 +38,13 @@ _USUAL: dict[str, object] = {
     "vllm.gpu_memory_utilization": 0.95, "ds.zero_stage": 2, "ds.param_dtype": "bf16", "ds.zpg": 1,
     "ds.tensor_parallel_size": 1, "ds.ring_attn_size": 1, "ds.lora.rank": 0, "rollout.batch_size": 1024,
     "rollout.micro_batch_size": 1, "rollout.n_samples_per_prompt": 1, "train.batch_size": 128, "data.max_len": 2048,
-    "train.max_tokens_per_gpu": 16192, "algo.kl.init_coef": 0.01, "algo.advantage.estimator": "gae",
-    "ds.attn_implementation": "flash_attention_2",
+    "train.max_tokens_per_gpu": 16192, "train.micro_batch_size": 1, "algo.kl.init_coef": 0.01,
+    "algo.advantage.estimator": "gae", "ds.attn_implementation": "flash_attention_2",
 }  # fmt: skip
+_BEFORE: dict[str, object] = {
+    "train.micro_batch_size": 4, "rollout.micro_batch_size": 8, "data.prompt_max_len": 1024,
+}  # fmt: skip
+"""What releases before 0.10 took by themselves, where it is not what today's takes."""
 _SCORED = "openrlhf-0.11"
 """Logits in fp32 and flash-attn's cross-entropy: openrlhf/models/{actor,utils}.py."""
 _PASSED = ("ckpt.", "logger.", "data.", "algo.", "eval.", "train.max_epochs", "train.num_episodes", "train.seed")
@@ -46,15 +54,23 @@ _PLACES = ("ref.num", "critic.num", "reward.num", "vllm.enable_prefix_caching", 
 
 def of_command(words: Sequence[str], where: str, module: str) -> Written:
     """The job. InputError in one line for what a document cannot say."""
-    said = options_of(words, _ON)
-    if module == DPO:
-        return _dpo(Asked(where, said, {**_USUAL, "data.max_len": 512, "train.micro_batch_size": 8}))
-    return _ppo(Asked(where, said, {**_USUAL, "train.micro_batch_size": 1}))
+    said = options_of(words, _ON | SWITCHES)
+    before = older(said, where, "actor" if module in (PPO, ALONE) else "model")
+    usual = dict(_USUAL if before is None else _USUAL | _BEFORE)
+    asked = Asked(where, *((said, usual) if before is None else (before.said, usual, before.spelt)))
+    if before is not None:
+        asked.older = before.note
+    if module == ALONE:
+        usual |= {"train.colocate_all": True}
+        return replace(_ppo(asked), gpus=None)
+    if module == PPO:
+        return _ppo(asked)
+    usual |= {"data.max_len": 512, "train.micro_batch_size": 8 if module == DPO or before is not None else 1}
+    return _dpo(asked) if module == DPO else _rewards(asked)
 
 
 def _ppo(asked: Asked) -> Written:
-    for key in ("ds.tensor_parallel_size", "ds.ring_attn_size", "ds.zpg"):
-        asked.refuse(key, (1,), "tensor parallel, ring attention and ZeRO++ beside other models are not in a document")
+    _alone(asked)
     if asked.flag("train.async_enable"):
         raise InputError(f"{asked.where}: train.async_enable: a rollout beside the update is not in a document")
     _check(asked)
@@ -85,27 +101,68 @@ def _ppo(asked: Asked) -> Written:
         phases.append(phase("weight sync", "sync", ["engine"]))
     for role in scored:
         models[role]["loss"] = _SCORED
-    half = (asked.count("data.max_len") or 2048) // 2
-    answer = asked.count("rollout.max_new_tokens") or half
-    notes.append(f"data.max_len is prompt and answer together: the prompt is taken as {2 * half - answer} tokens of it")
+    prompt, answer = _lengths(asked, notes)
     return Written(
         where=asked.where,
         tool=TOOL,
         name=f"OpenRLHF {asked.text('algo.advantage.estimator')}",
-        prompt_len=max(1, 2 * half - answer),
+        prompt_len=prompt,
         completion_len=answer,
         models=models,
         phases=phases,
         gpus=devices + taken,
         global_batch=asked.count("train.batch_size"),
-        notes=tuple(notes),
-        not_read=tuple(asked.left((*_PASSED, *_ALSO_PASSED, *_PLACES))),
+        notes=_with_older(asked, notes),
+        not_read=tuple(asked.left((*_PASSED, *_ALSO_PASSED, *_PLACES, *PASSED))),
     )
 
 
-def _dpo(asked: Asked) -> Written:
+def _lengths(asked: Asked, notes: list[str]) -> tuple[int, int]:
+    """Tokens of a prompt and of its answer: one limit for each, or one for both."""
+    if asked.older is not None and (asked.says("data.prompt_max_len") or not asked.says("data.max_len")):
+        return asked.count("data.prompt_max_len") or 1024, asked.count("rollout.max_new_tokens") or 1024
+    half = (asked.count("data.max_len") or 2048) // 2
+    answer = asked.count("rollout.max_new_tokens") or half
+    notes.append(f"data.max_len is prompt and answer together: the prompt is taken as {2 * half - answer} tokens of it")
+    return max(1, 2 * half - answer), answer
+
+
+def _with_older(asked: Asked, notes: Sequence[str]) -> tuple[str, ...]:
+    return (*notes, *(() if asked.older is None else (asked.older,)))
+
+
+def _rewards(asked: Asked) -> Written:
+    """A reward model trained on pairs (openrlhf/trainer/rm_trainer.py: both answers in one pass)."""
+    _alone(asked)
+    _check(asked)
+    rows = 2 * (asked.count("train.micro_batch_size") or 1)
+    length = asked.count("data.max_len") or 512
+    model = _needed(asked, "model.model_name_or_path")
+    batch = asked.count("train.batch_size")
+    trained = {**_trained(asked, model, "model.gradient_checkpointing_enable"), "head": "reward"}
+    return Written(
+        where=asked.where,
+        tool=TOOL,
+        name="OpenRLHF reward model",
+        prompt_len=length - length // 2,
+        completion_len=length // 2,
+        models={"reward": trained},
+        phases=[phase("update", "train", ["reward"], rows)],
+        gpus=None,
+        global_batch=None if batch is None else 2 * batch,
+        notes=_with_older(asked, ("both answers of a pair are samples: a micro batch of pairs is twice as many",)),
+        not_read=tuple(asked.left((*_PASSED, *_ALSO_PASSED, *_PLACES, *PASSED))),
+    )
+
+
+def _alone(asked: Asked) -> None:
+    """InputError for ways to spread a model that a document does not have."""
     for key in ("ds.tensor_parallel_size", "ds.ring_attn_size", "ds.zpg"):
         asked.refuse(key, (1,), "tensor parallel, ring attention and ZeRO++ beside other models are not in a document")
+
+
+def _dpo(asked: Asked) -> Written:
+    _alone(asked)
     _check(asked)
     policy = _needed(asked, "model.model_name_or_path")
     rows = 2 * (asked.count("train.micro_batch_size") or 8)
@@ -131,8 +188,8 @@ def _dpo(asked: Asked) -> Written:
         ],
         gpus=None,
         global_batch=None if batch is None else 2 * batch,
-        notes=("both answers of a pair are samples: a micro batch of pairs is twice as many",),
-        not_read=tuple(asked.left((*_PASSED, *_ALSO_PASSED, *_PLACES))),
+        notes=_with_older(asked, ("both answers of a pair are samples: a micro batch of pairs is twice as many",)),
+        not_read=tuple(asked.left((*_PASSED, *_ALSO_PASSED, *_PLACES, *PASSED))),
     )
 
 
@@ -141,13 +198,13 @@ def _check(asked: Asked) -> None:
     asked.refuse("ds.param_dtype", ("bf16",), "a document of OpenRLHF's is written for bf16")
     for key in ("ds.load_in_4bit", "ds.use_liger_kernel", "train.enable_ema"):
         if asked.flag(key):
-            raise InputError(f"{asked.where}: {key} is not said in a job document")
+            raise InputError(f"{asked.where}: {asked.spelt(key)} is not said in a job document")
 
 
 def _needed(asked: Asked, key: str) -> str:
     found = asked.text(key)
     if found is None:
-        raise InputError(f"{asked.where} names no model: --{key} is missing")
+        raise InputError(f"{asked.where} names no model: --{asked.spelt(key)} is missing")
     return found
 
 
@@ -158,14 +215,15 @@ def _trained(asked: Asked, model: str, checkpointing: str) -> Table:
         found["offload"] = "optimizer"
     found["precision"] = mixed_in("bfloat16")
     found["checkpointing"] = "full" if asked.flag(checkpointing) else "none"
-    if str(asked.value("ds.attn_implementation")).startswith("flash"):
-        found["attention"] = "flash"
+    attention = str(asked.value("ds.attn_implementation"))
+    if attention.startswith("flash") or attention == "eager":
+        found["attention"] = "eager" if attention == "eager" else "flash"
     rank = asked.count("ds.lora.rank")
     if rank:
         found |= {
             "peft": adapters_on(quantised=False),
             "lora_rank": rank,
-            "lora_targets": asked.text("ds.lora.target_modules") or "all-linear",
+            "lora_targets": ",".join((asked.text("ds.lora.target_modules") or "all-linear").split()),
         }
     if asked.flag("ds.enable_sleep") and not asked.flag("ds.adam_offload"):
         found["between"] = "weights"

@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
+from gpu_plan.planner.from_config.documents.hydra import flat, settled
 from gpu_plan.planner.from_config.documents.written import Cut, Table, Written, phase
 from gpu_plan.planner.strategy.known import strategy_by, unsharded
 from gpu_plan.planner.strategy.traits import Engine, Offload, Traits
 from gpu_plan.planner.units import ceil_div
+from gpu_plan.planner.visible import visible
 from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.precisions import mixed_in
 
@@ -36,7 +38,7 @@ _USUAL: dict[str, object] = {
     "data.max_prompt_length": 512, "data.max_response_length": 512, "data.train_batch_size": 1024,
     "critic.model.enable_gradient_checkpointing": True, "critic.strategy": "fsdp",
     "critic.ppo_max_token_len_per_gpu": 32768, "algorithm.adv_estimator": "gae", "trainer.n_gpus_per_node": 8,
-    "trainer.nnodes": 1,
+    "trainer.nnodes": 1, "expandable_segments": True, "reference_offload": True,
 }  # fmt: skip
 _PASSED = (
     "data.", "trainer.", "algorithm.", "hydra", "defaults", "custom_reward_function", "reward_manager", "ray_kwargs",
@@ -48,12 +50,23 @@ _PASSED = (
     f"{_ROLLOUT}.server", "reward_model.reward_manager", "critic.model.use_remove_padding",
 )  # fmt: skip
 _MOST, _CUT = "ppo_max_token_len_per_gpu", "ulysses_sequence_parallel_size"
+GROWS, AWAY = "expandable_segments", "reference_offload"
+"""Not verl's words: whether segments of its allocator grow, and whether FSDP itself keeps the reference on the host."""
 _STRATEGIES = {"fsdp": Engine.FSDP1, "fsdp2": Engine.FSDP2}
 """verl's words for its workers."""
 
 
-def of_command(words: Sequence[str], where: str, model: str | None) -> Written:
-    """The job of overrides. InputError in one line for what a document cannot say."""
+def of_command(
+    words: Sequence[str],
+    where: str,
+    model: str | None,
+    file: Mapping[str, object] | None = None,
+    module: str | None = None,
+) -> Written:
+    """The job of overrides, of those above `file`, which the command itself reads; `module` starts them, if not verl's.
+
+    InputError in one line for what a document cannot say.
+    """
     said: dict[str, object] = {}
     for word in words:
         if word.startswith("--config-name") and "megatron" in word:
@@ -63,7 +76,14 @@ def of_command(words: Sequence[str], where: str, model: str | None) -> Written:
             said[key] = _scalar(value)
         elif "$" in word and "[@]" in word:
             raise InputError(f"{where}: {word[:60]} is not set in the file: write its words there")
-    return _job(Asked(where, said, _USUAL), model)
+    named = next((at for at, word in enumerate(words) if word.startswith(("--config-name", "--config-path"))), None)
+    if named is not None and file is None and "ppo_trainer" not in " ".join(words[named : named + 2]):
+        shown = visible(" ".join(words[named : named + 2])[:80])
+        raise InputError(f"{where}: {shown}: a file that is not beside it says the rest: bring it there")
+    asked = Asked(where, said, _USUAL if file is None else {**_USUAL, **settled(file, said)})
+    if module is not None:
+        asked.aside.append(f"{visible(module[:80])} starts it: planned as verl's own main_ppo runs it")
+    return job(asked, model)
 
 
 def of_table(content: Mapping[str, object], where: str, model: str | None) -> Written:
@@ -72,8 +92,8 @@ def of_table(content: Mapping[str, object], where: str, model: str | None) -> Wr
     named = [str(one) for one in taken] if isinstance(taken, list) else []
     if any("megatron" in name for name in named):
         raise InputError(f"{where}: ppo_megatron_trainer: Megatron's workers are not in a document")
-    said = dict(_flat(content))
-    return _job(Asked(where, {key: _referred(value, said) for key, value in said.items()}, _USUAL), model)
+    said = flat(content)
+    return job(Asked(where, {key: _referred(value, said) for key, value in said.items()}, _USUAL), model)
 
 
 def _referred(value: object, said: Mapping[str, object]) -> object:
@@ -82,21 +102,14 @@ def _referred(value: object, said: Mapping[str, object]) -> object:
     return said.get(name, value) if name is not None else value
 
 
-def _flat(table: Mapping[str, object], above: str = "") -> list[tuple[str, object]]:
-    found: list[tuple[str, object]] = []
-    for key, value in table.items():
-        name = f"{above}{key}"
-        found += _flat(value, f"{name}.") if isinstance(value, Mapping) and value else [(name, value)]
-    return found
-
-
 def _scalar(word: str) -> object:
     return {"true": True, "false": False, "null": None, "none": None}.get(word.strip("'\"").lower(), word.strip("'\""))
 
 
-def _job(asked: Asked, named: str | None) -> Written:
+def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
+    """The document of what a tool was told in verl's words; InputError in one line for what it cannot say."""
     _check(asked)
-    notes: list[str] = []
+    notes: list[str] = list(asked.aside)
     cut = asked.count(f"{_ACTOR}.{_CUT}") or 1
     if cut > 1:
         notes.append(
@@ -135,15 +148,15 @@ def _job(asked: Asked, named: str | None) -> Written:
             models[role]["loss"] = _loss(asked)
     return Written(
         where=asked.where,
-        tool=TOOL,
-        name=f"verl {estimator}",
+        tool=tool,
+        name=f"{tool.split()[0]} {estimator}",
         prompt_len=asked.count("data.max_prompt_length") or 512,
         completion_len=asked.count("data.max_response_length") or 512,
         models=models,
         phases=phases,
         gpus=_devices(asked),
         global_batch=_whole(asked, rows["micro_batch"]) if "micro_batch" in rows else None,
-        expandable_segments=True,
+        expandable_segments=asked.flag(GROWS),
         padding_removed=asked.flag(f"{_MODEL}.use_remove_padding"),
         notes=(*notes, *(() if asked.older is None else (asked.older,))),
         not_read=tuple(asked.left(_PASSED)),
@@ -235,6 +248,8 @@ def _reference(asked: Asked, model: str) -> Table:
     asked.flag(f"{_REF}.fsdp_config.param_offload")
     strategy = _sharding(asked, f"{_ACTOR}.strategy")
     away = {"offload": "all"} if Offload.ALL in strategy.offloads else {"between": "host"}
+    if not asked.flag(AWAY):
+        away = {"between": "host"} if asked.flag(f"{_REF}.fsdp_config.param_offload") else {}
     return {
         "model": model,
         "strategy": strategy.name,

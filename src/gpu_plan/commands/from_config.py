@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpu_plan.planner.from_config.convert import Converted
     from gpu_plan.planner.from_config.documents.written import Written
     from gpu_plan.planner.from_config.reading import Fetch
+    from gpu_plan.planner.from_config.shell.launched import Launched
 
 _MAX_BYTES = 2**20
 
@@ -55,12 +56,18 @@ def run(args: argparse.Namespace) -> int:
     if args.json and args.toml:
         raise UsageError("--json and --toml contradict each other")
     path = Path(args.file)
-    content, job = _read(path, args)
+    content, job, launched = _read(path, args)
     if job is not None:
         return _write_job(args, job)
     world = _world(args.gpus) or getattr(args, "processes", None)
     converted = convert(
-        content, args.file, fetcher(path), kind=args.kind, world=world, otherwise=1 if args.gpus else None
+        content,
+        args.file,
+        fetcher(path),
+        kind=args.kind,
+        world=world,
+        otherwise=1 if args.gpus else None,
+        launched=launched,
     )
     converted = _with_gpus(_with_model(converted, args.model), args.gpus)
     _check(converted)
@@ -76,22 +83,27 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _read(path: Path, args: argparse.Namespace) -> "tuple[Mapping[str, object], Written | None]":
-    """The file's table, or the job of several models that it starts."""
+def _read(path: Path, args: argparse.Namespace) -> "tuple[Mapping[str, object], Written | None, Launched | None]":
+    """The file's table, or the job of several models that it starts; of a script that it starts the command."""
     from gpu_plan.planner.from_config.documents.find import of_script, of_table
-    from gpu_plan.planner.from_config.lines import line_of
+    from gpu_plan.planner.from_config.shell.launched import launched_of
+    from gpu_plan.planner.from_config.shell.lines import line_of
 
     if path.suffix == ".sh":
         text = _bytes(path).decode("utf-8-sig", errors="replace")
-        job = of_script(text, args.file, args.model)
+        job = of_script(text, args.file, args.model, fetcher(path))
         if job is not None:
-            return {}, job
+            return {}, job, None
         line = line_of(text, args.file)
         if line is not None:
             args.kind, args.processes = args.kind or line.kind, line.processes
-            return line.content, None
+            return line.content, None, None
+        launched = launched_of(text, args.file, fetcher(path), args.model)
+        if launched is not None:
+            args.kind = args.kind or "trainer"
+            return launched.content, None, launched
     content = read_file(path, args.config)
-    return content, None if args.kind else of_table(content, args.file, args.model)
+    return content, None if args.kind else of_table(content, args.file, args.model), None
 
 
 def _write_job(args: argparse.Namespace, job: "Written") -> int:

@@ -10,8 +10,8 @@ import pytest
 from gpu_plan.cli import main
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.find import of_script, of_table
-from gpu_plan.planner.from_config.documents.shell import command_words
-from gpu_plan.planner.from_config.lines import line_of
+from gpu_plan.planner.from_config.shell.lines import line_of
+from gpu_plan.planner.from_config.shell.words import command_words
 from gpu_plan.planner.options.several.read import read_job
 
 VERL = """set -x

@@ -37,6 +37,9 @@ ALLOWED = {
     "planner/from_config/formats/loops/torchtune.py": {"bf16", "fp32"},  # its types
     "planner/from_config/documents/openrlhf.py": {"bf16"},  # its type
     "planner/from_config/documents/verl.py": {"fp32"},  # its type
+    "planner/from_config/documents/openrlhf_older.py": {"bf16"},  # its switch
+    "planner/from_config/documents/easy_r1.py": {"fp32", "adamw"},  # its types, its word
+    "planner/from_config/shell/launched.py": {"bf16"},  # accelerate's word
     "planner/megatron/arguments.py": {"bf16", "fp16", "fp32"},  # types of Megatron-LM's options
     "planner/from_config/formats/deepspeed.py": {"bf16", "fp16", "adamw"},  # sections, a type
     "executor/launch/deepspeed/config.py": {"bf16", "fp16"},  # DeepSpeed's sections

@@ -302,6 +302,8 @@ ALLOWED = {
     "planner/from_config/formats/trainers/axolotl.py": "a key of axolotl's files",
     "planner/from_config/formats/trainers/oumi.py": "a key of Oumi's files",
     "planner/from_config/documents/verl.py": "a word of verl's",
+    "planner/from_config/documents/easy_r1.py": "a key of EasyR1's",
+    "planner/from_config/shell/launched.py": "presets of TRL, words of accelerate's",
     "planner/from_config/formats/trainers/ms_swift.py": "presets of ms-swift",
     "planner/from_config/formats/trainers/trainer.py": "a key of the Trainer's files",
 }

@@ -5,7 +5,7 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 _SET = re.compile(r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=(?!\()(.*)$")
@@ -14,10 +14,18 @@ _ROW = re.compile(r"^\s*([A-Za-z_]\w*)=\(([^()$`]*)\)\s*(?:#.*)?$", re.M)
 _COUNT = re.compile(r"\$\{#(\w+)\[@\]\}")
 _ALL = re.compile(r"\"?\$\{(\w+)\[@\]\}\"?")
 _USED = re.compile(r"\$\{(\w+)(?::-([^${}]*))?\}|\$(\w+)")
-_END = re.compile(r"\s(?:&>>?|2>&1|[|;&<>])|\s\$@|\s\"\$@\"")
-_LAUNCHER = re.compile(r"(?:^|[\s;&])(?:torchrun|python3?|deepspeed|accelerate\s+launch)\s")
+_END = re.compile(r"\s(?:&>>?|2>&1|[|;&>]|<(?![\w][^<>|&;]*>))|\s\$@|\s\"\$@\"")
+_LAUNCHER = re.compile(r"(?:^|[\s;&])(?:torchrun|python3?|deepspeed|accelerate\s+launch|trl)\s")
 _FILE = re.compile(r"[\w./-]{1,200}\.py")
+_REMARK = re.compile(r"`\s*#[^`]*`")
+"""A comment between words: a command that does nothing."""
+_RUNNERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 _LONGEST = 20_000
+_OPENS, _CLOSES = re.compile(r"(?:if|case|for|while|until)\b"), re.compile(r"(?:.*;\s*)?(?:fi|esac|done)\b")
+_ARGUMENT = re.compile(r"\$\{?[\d@*]")
+"""What the script is given when it is started."""
+_COMMAND = re.compile(r"""^(?:"[^"]*"|'[^']*'|[^\s"'$]|\$\{\w+\}|\$\w)*\s+(?:\w+=\S*\s+)*[A-Za-z]""")
+"""Behind `NAME=value`: a command, whose variable alone it is."""
 _SUM, _EXPR = re.compile(r"\$\(\(([^$]*?)\)\)(?!\))"), re.compile(r"\$\(expr\s+([^$()]*)\)")
 _LARGEST = 10**15
 _SIGNS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
@@ -31,18 +39,68 @@ def command_words(text: str, module: str) -> tuple[str, ...] | None:
 
     A variable that the script does not set stays as it is written, with its `$`.
     """
-    known = _lists(text)
-    lines = _logical(_counted(_ROW.sub("", _LIST.sub("", text)), known))
     found = None
-    values: dict[str, str] = {}
-    for line in lines:
+    for line, values, known, _ in _steps(text):
         at = line.find(module)
-        setting = _SET.match(line)
-        if at >= 0 and not line.lstrip().startswith("#"):
+        if at >= 0:
             found = _words(line[at + len(module) :], values, known)
-        elif setting is not None:
-            values[setting[1]] = _value(setting[2], values)
     return found
+
+
+def launches(text: str) -> list[tuple[str, ...]]:
+    """The words of every command that a launcher of Python begins, variables put in."""
+    found = []
+    for line, values, known, sets in _steps(text):
+        if sets:
+            continue
+        filled = _filled(_listed(line, known)[:_LONGEST], values)
+        start = _LAUNCHER.search(filled)
+        if start is not None:
+            words = tuple(word for word in _split(filled[start.start() :].lstrip(" ;&")) if word not in ("$@", ""))
+            found.append(words)
+    return found
+
+
+def _steps(text: str) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, str], bool]]:
+    """Every line, with the values that the script has set before it, its arrays, and whether it sets one itself."""
+    known = _lists(text)
+    values: dict[str, str] = {}
+    inside = 0
+    for line in _logical(_counted(_ROW.sub("", _LIST.sub("", text)), known)):
+        bare = line.strip()
+        if bare.startswith("#"):
+            continue
+        inside += bool(_OPENS.match(bare)) - bool(_CLOSES.match(bare))
+        setting = _SET.match(line)
+        sets = setting is not None and not _COMMAND.match(setting[2])
+        yield line, values, known, sets
+        if setting is not None and sets:
+            _assign(values, setting[1], _value(setting[2], values), inside > 0)
+
+
+def _assign(values: dict[str, str], name: str, value: str, sometimes: bool) -> None:
+    """Sets a variable. One that only an argument of the script changes keeps what it has; one that a branch changes
+    to something else is no longer known."""
+    if _ARGUMENT.search(value) and name in values:
+        return
+    values[name] = f"${name}" if sometimes and values.get(name, value) != value else value
+
+
+def overrides(text: str, key: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Of every command with words that begin with `key`: the module or script that it starts, and what is behind."""
+    found = []
+    for words in launches(text):
+        if any(word.lstrip("+").startswith(key) for word in words):
+            at = next((at for at, word in enumerate(words) if _starts(words, at)), len(words))
+            found += [(words[at], words[at + 1 :])] if at < len(words) else []
+    return found
+
+
+def _starts(words: Sequence[str], at: int) -> bool:
+    """Whether a word is the module or the script that is started."""
+    if words[at - 1] == "-m" and at:
+        return words[at] not in _RUNNERS
+    return _FILE.fullmatch(words[at]) is not None
 
 
 def started(text: str) -> str | None:
@@ -77,7 +135,7 @@ def _logical(text: str) -> list[str]:
         bare = line.rstrip()
         if going and bare.lstrip().startswith("#"):
             continue
-        part = bare.removesuffix("\\")
+        part = _REMARK.sub(" ", bare.removesuffix("\\"))
         if going:
             whole[-1] += " " + part
         else:
@@ -100,9 +158,13 @@ def _lists(text: str) -> dict[str, str]:
     return found
 
 
+def _listed(text: str, lists: Mapping[str, str]) -> str:
+    """The text with the words of arrays in their places."""
+    return _ALL.sub(lambda one: lists.get(one[1], one[0]), text)
+
+
 def _words(rest: str, values: Mapping[str, str], lists: Mapping[str, str]) -> tuple[str, ...]:
-    whole = _ALL.sub(lambda one: lists.get(one[1], one[0]), rest)
-    words = _split(_filled(whole[:_LONGEST], values))
+    words = _split(_filled(_listed(rest, lists)[:_LONGEST], values))
     return tuple(word for word in words if word not in ("$@", ""))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.from_config.documents.shell import command_words
+from gpu_plan.planner.from_config.shell.words import command_words
 from gpu_plan.planner.visible import visible
 
 
@@ -69,10 +69,11 @@ def _value(key: str, values: Sequence[str], where: str) -> object:
     for one in values:
         if "$" in one:
             raise InputError(f"{where}: --{key} is {visible(one[:60])}, which the script does not set: write its value")
-    return _scalar(values[0]) if len(values) == 1 else [_scalar(one) for one in values]
+    return scalar(values[0]) if len(values) == 1 else [scalar(one) for one in values]
 
 
-def _scalar(word: str) -> object:
+def scalar(word: str) -> object:
+    """A word as the value that it writes."""
     if word.lower() in _WORDS:
         return _WORDS[word.lower()]
     for kind in (int, float):
