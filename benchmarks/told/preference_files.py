@@ -40,7 +40,23 @@ DRAWS = {
     "first": Draw(20261123, 6, "preference_files.md"),
     "second": Draw(24112026, 4, "preference_files_second.md", ("preference_files.md",)),
     "third": Draw(20261124, 4, "preference_files_third.md", ("preference_files.md", "preference_files_second.md")),
+    "fourth": Draw(
+        20261125,
+        2,
+        "preference_files_fourth.md",
+        ("preference_files.md", "preference_files_second.md", "preference_files_third.md"),
+    ),
 }
+FOURTH = """
+    BytedTsinghua-SIA/DAPO ContextualAI/HALOs EvolvingLMMs-Lab/open-r1-multimodal FreedomIntelligence/HuatuoGPT-o1
+    GAIR-NLP/LIMR GAIR-NLP/ToRL LianjiaTech/BELLE NovaSky-AI/SkyThought Open-Reasoner-Zero/Open-Reasoner-Zero
+    Osilly/Vision-R1 PKU-Alignment/align-anything RUCAIBox/R1-Searcher TIGER-AI-Lab/verl-tool TideDra/VL-RLHF
+    corlin/finetuning-with-llama-factory dvlab-research/Step-DPO huggingface/smol-course huggingface/trl
+    kingjameschan/gemma-math-sft-grpo knoveleng/open-rs lamm-mit/graph-preflexor-grpo microsoft/DeepSpeedExamples
+    om-ai-lab/VLM-R1 sail-sg/understand-r1-zero sunblaze-ucb/Intuitor terrense/SFT_RLHF-DPO_GRPO- willccbb/verifiers
+    xfactlab/orpo
+"""
+"""Repositories of the fourth draw, none of them drawn before; those that hold no such file give none."""
 PLANNED = {"dpo", "ipo", "kto", "orpo", "grpo", "gdpo", "rloo", "reward"}
 _AS = {"ipo": "dpo", "gdpo": "grpo", "rm": "reward", "gae": "ppo"}
 _PLACES = ("simpo", "orpo", "dpo", "kto", "grpo", "rloo", "ppo", "reward")
