@@ -57,6 +57,8 @@ FOURTH = """
     xfactlab/orpo
 """
 """Repositories of the fourth draw, none of them drawn before; those that hold no such file give none."""
+EXPECTED = RESULTS.parent / "data/preferences_fourth.json"
+"""What each file of the fourth draw says, read before it was run; null where it says no job that a plan has."""
 PLANNED = {"dpo", "ipo", "kto", "orpo", "grpo", "gdpo", "rloo", "reward"}
 _AS = {"ipo": "dpo", "gdpo": "grpo", "rm": "reward", "gae": "ppo"}
 _PLACES = ("simpo", "orpo", "dpo", "kto", "grpo", "rloo", "ppo", "reward")
@@ -98,8 +100,11 @@ def drawn(folder: Path, draw: Draw) -> list[tuple[str, str, str]]:
     return found
 
 
-def judged(folder: Path, repository: str, place: str, job: str) -> tuple[str, str]:
-    """How one ended, and why."""
+def told(folder: Path, repository: str, place: str) -> tuple[str, dict[str, Any]]:
+    """What `plan from-config` said in one line, and what it read; nothing where it refused.
+
+    ValueError where it ended otherwise.
+    """
     path = folder / repository / place
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -107,10 +112,60 @@ def judged(folder: Path, repository: str, place: str, job: str) -> tuple[str, st
     error = err.getvalue().strip().splitlines()
     said = error[-1].removeprefix("plan: error: ").replace(f"{folder}/{repository}/", "") if error else ""
     if code not in (0, 2, 3) or "Traceback" in err.getvalue():
-        return "wrong", f"code {code}: {said}"
-    if code:
+        raise ValueError(f"code {code}: {said}")
+    return said, {} if code else json.loads(out.getvalue())
+
+
+def expected(folder: Path, repository: str, place: str) -> tuple[str, str]:
+    """How a file of the fourth draw ended, by what was read off it before it was run."""
+    wanted = json.loads(EXPECTED.read_text())[repository][place]
+    try:
+        said, found = told(folder, repository, place)
+    except ValueError as error:
+        return "wrong", str(error)
+    if not found:
         return "refused", said
-    found = json.loads(out.getvalue())
+    if wanted is None:
+        return "wrong", "read, and it says no job that a plan has"
+    has = _of_job(found) if found["kind"] == "job" else found["options"]
+    flaws = [f"{key} is {has.get(key)}, not {value}" for key, value in wanted.items() if _differ(has.get(key), value)]
+    shown = f"a job document: {has['models']}" if found["kind"] == "job" else f"--recipe {has['recipe']}"
+    return ("wrong", "; ".join(flaws)) if flaws else ("right", shown)
+
+
+def _differ(has: Any, wanted: Any) -> bool:
+    return str(has) != str(wanted) and not (wanted in (1, "none") and has is None)
+
+
+def _of_job(found: dict[str, Any]) -> dict[str, Any]:
+    """What a document says, by the words of the expectations."""
+    job = found["job"]
+    first, engine = next(iter(job["models"].values())), job["models"].get("engine", {})
+    update = next(one for one in job["phases"] if one["does"] == "train" and one["models"][0] != "critic")
+    return {
+        **first,
+        "models": " ".join(job["models"]),
+        "rows": update.get("micro_batch"),
+        "tokens": update.get("max_tokens"),
+        "share": engine.get("share"),
+        "ranks": engine.get("tensor_parallel"),
+        "engine": engine.get("engine"),
+        "eager": engine.get("eager"),
+        "prompt": job["prompt_len"],
+        "completion": job["completion_len"],
+        "gpus": found["gpus"],
+    }
+
+
+def judged(folder: Path, repository: str, place: str, job: str) -> tuple[str, str]:
+    """How one of the first three draws ended, and why."""
+    path = folder / repository / place
+    try:
+        said, found = told(folder, repository, place)
+    except ValueError as error:
+        return "wrong", str(error)
+    if not found:
+        return "refused", said
     if found["kind"] == "job":
         wrong = list(_job_flaws(found["job"], path.read_text()))
         models = ", ".join(found["job"]["models"])
@@ -191,7 +246,11 @@ def _job_flaws(job: dict[str, Any], text: str) -> Any:
 def main(folder: Path, name: str = "first") -> None:
     """Judges all and writes the table."""
     draw = DRAWS[name]
-    rows = [(*one, *judged(folder, *one)) for one in drawn(folder, draw)]
+    files = drawn(folder, draw)
+    if name == "fourth":
+        rows = [(*one, *expected(folder, *one[:2])) for one in files]
+    else:
+        rows = [(*one, *judged(folder, *one)) for one in files]
     count = Counter(row[3] for row in rows)
     commits = {path.stem: path.read_text().strip()[:10] for path in sorted(folder.glob("*/*.commit"))}
     lines = [
