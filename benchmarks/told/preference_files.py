@@ -243,6 +243,14 @@ def _job_flaws(job: dict[str, Any], text: str) -> Any:
         yield "no critic"
 
 
+def _told(name: str) -> str:
+    """How many files of a draw say a job that a plan has, where that was read before."""
+    if name != "fourth":
+        return ""
+    wanted = [said for own in json.loads(EXPECTED.read_text()).values() for said in own.values()]
+    return f"; {sum(said is not None for said in wanted)} of them say a job that a plan has, read before the first run"
+
+
 def main(folder: Path, name: str = "first") -> None:
     """Judges all and writes the table."""
     draw = DRAWS[name]
@@ -258,7 +266,8 @@ def main(folder: Path, name: str = "first") -> None:
         "",
         f"{len(rows)} files of {len({row[0] for row in rows})} public repositories, drawn by"
         f" `benchmarks/told/preference_files.py` (seed {draw.seed}): {count['right']} right, {count['wrong']} wrong,"
-        f" {count['refused']} refused. Commits: {', '.join(f'{name} {commit}' for name, commit in commits.items())}.",
+        f" {count['refused']} refused{_told(name)}."
+        f" Commits: {', '.join(f'{name} {commit}' for name, commit in commits.items())}.",
         "",
         "| repository | file | its job | end | what was said |",
         "|---|---|---|---|---|",

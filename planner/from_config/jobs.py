@@ -269,7 +269,8 @@ def _rollouts(reading: Reading, table: Table, recipe: str) -> None:
         reading.say(option, found or usual, f"{key}: {found}" if found else "TRL's default")
     if not table.flag("use_vllm"):
         return
-    mode = table.word("vllm_mode") or "colocate"
+    # trl 0.14 to 0.16, trainer/grpo_config.py: vllm_device is a GPU of the node that no process of the training has.
+    mode = table.word("vllm_mode") or ("server" if table.word("vllm_device") else "colocate")
     if mode not in ("colocate", "server"):
         raise table.wrong("vllm_mode", "colocate or server")
     reading.say("vllm", mode, "use_vllm: true")

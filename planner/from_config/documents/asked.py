@@ -1,6 +1,6 @@
 """What a tool was told, key by key, with its own defaults beneath; which of it was read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from gpu_plan.planner.errors import InputError
@@ -32,6 +32,14 @@ class Asked:
     def says(self, key: str) -> bool:
         """Whether the file itself says it."""
         return key in self._said
+
+    def knows(self, key: str) -> bool:
+        """Whether the file, or what stands beneath it, has the key."""
+        return key in self._said or key in self._usual
+
+    def told(self) -> Iterable[str]:
+        """Keys that the file itself says."""
+        return self._said
 
     def value(self, key: str) -> object:
         """As it was told, else the tool's own."""

@@ -20,9 +20,7 @@ def of_script(text: str, where: str, model: str | None, fetch: Fetch | None = No
     for module in _OPENRLHF:
         words = command_words(text, module)
         if words is not None:
-            if model is not None:
-                raise InputError(f"{where} names its models itself: leave {model} out")
-            return openrlhf.of_command(words, where, module)
+            return openrlhf.of_command(words, where, module, model)
     words = command_words(text, open_instruct_grpo.MODULE)
     if words is not None:
         return open_instruct_grpo.of_command(words, where, model)

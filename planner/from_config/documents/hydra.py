@@ -4,6 +4,7 @@ hydra-core 1.3 hydra/main.py (config_path is seen from the file of the function 
 the working directory), omegaconf (`${other.key}`).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from gpu_plan.planner.errors import PlanError
@@ -12,6 +13,8 @@ from gpu_plan.planner.from_config.reading import Fetch
 _NAMES = ("--config-name", "-cn")
 _PATHS = ("--config-path", "-cp")
 _USUAL_NAME = "ppo_trainer"
+_HERE = re.compile(r"^(\./|\$\(pwd\)/|\$\{?PWD\}?/)")
+"""The folder that the command is started in."""
 
 
 def beneath(module: str, words: Sequence[str], fetch: Fetch | None) -> Mapping[str, object] | None:
@@ -23,7 +26,7 @@ def beneath(module: str, words: Sequence[str], fetch: Fetch | None) -> Mapping[s
         return None
     name = _said(words, _NAMES) or _USUAL_NAME
     folder = module.rpartition("/")[0] if module.endswith(".py") else "/".join(module.split(".")[:-1])
-    path = (_said(words, _PATHS) or "config").removeprefix("./").strip("/")
+    path = _HERE.sub("", _said(words, _PATHS) or "config").strip("/")
     for tried in (f"{path}/{name}.yaml", f"{folder}/{path}/{name}.yaml"):
         try:
             content = fetch(tried.lstrip("/"), "--config-name")

@@ -52,10 +52,13 @@ _ALSO_PASSED = ("actor.adam", "critic.adam", "adam.", "reward.normalize", "vllm.
 _PLACES = ("ref.num", "critic.num", "reward.num", "vllm.enable_prefix_caching", "vllm.num_engines")
 
 
-def of_command(words: Sequence[str], where: str, module: str) -> Written:
-    """The job. InputError in one line for what a document cannot say."""
+def of_command(words: Sequence[str], where: str, module: str, model: str | None = None) -> Written:
+    """The job; `model` takes the place of the trained one. InputError in one line for what a document cannot say."""
     said = options_of(words, _ON | SWITCHES)
-    before = older(said, where, "actor" if module in (PPO, ALONE) else "model")
+    trained = "actor" if module in (PPO, ALONE) else "model"
+    if model is not None:
+        said |= {"pretrain" if "pretrain" in said else f"{trained}.model_name_or_path": model}
+    before = older(said, where, trained)
     usual = dict(_USUAL if before is None else _USUAL | _BEFORE)
     asked = Asked(where, *((said, usual) if before is None else (before.said, usual, before.spelt)))
     if before is not None:

@@ -49,6 +49,8 @@ _PASSED = (
     "actor_rollout_ref.hybrid_engine", f"{_MODEL}.trust_remote_code", "critic.model.trust_remote_code",
     f"{_ROLLOUT}.server", "reward_model.reward_manager", "critic.model.use_remove_padding",
 )  # fmt: skip
+_OWN_REWARDS = ("reward_model.prime_model", "reward_model.rm_type", "reward_model.prime_granularity")
+"""PRIME's (verl/workers/fsdp_workers.py: PRIMERewardModelWorker), which trains one."""
 _MOST, _CUT = "ppo_max_token_len_per_gpu", "ulysses_sequence_parallel_size"
 GROWS, AWAY = "expandable_segments", "reference_offload"
 """Not verl's words: whether segments of its allocator grow, and whether FSDP itself keeps the reference on the host."""
@@ -129,7 +131,7 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
         phase("rollout", "generate", ["engine"]),
         phase("old log-probabilities", "log-probabilities", ["actor"], _scored(asked, _ROLLOUT)),
     ]
-    if asked.flag(f"{_ACTOR}.use_kl_loss") or asked.flag("algorithm.use_kl_in_reward"):
+    if _refers(asked):
         if asked.count(f"{_MODEL}.lora_rank"):
             notes.append("the reference is the actor without its adapters")
         else:
@@ -163,6 +165,17 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
     )
 
 
+def _refers(asked: Asked) -> bool:
+    """Whether a reference is asked. Before use_kl_in_reward (verl of 2025-03) the rewards always had its divergence."""
+    if asked.flag(f"{_ACTOR}.use_kl_loss"):
+        return True
+    key = "algorithm.use_kl_in_reward"
+    if asked.value(key) is None and (asked.older is not None or asked.knows("algorithm.kl_ctrl.kl_coef")):
+        coefficient = asked.number("algorithm.kl_ctrl.kl_coef")
+        return coefficient is None or coefficient > 0
+    return asked.flag(key)
+
+
 def _check(asked: Asked) -> None:
     """InputError for what would be planned as something else."""
     sharded = "a document has FSDP's workers over all devices"
@@ -173,6 +186,9 @@ def _check(asked: Asked) -> None:
     for key in (f"{_MODEL}.use_liger", f"{_MODEL}.enable_activation_offload"):
         if asked.flag(key):
             raise InputError(f"{asked.where}: {key} is not said in a job document")
+    own = next((key for key in asked.told() if key.startswith(_OWN_REWARDS)), None)
+    if own is not None:
+        raise InputError(f"{asked.where}: {visible(own[:80])}: a fork's own reward model is not in a document")
     if asked.flag("reward_model.enable"):
         raise InputError(f"{asked.where}: reward_model.enable: its engine would be a second one, a document has one")
 

@@ -39,6 +39,7 @@ _MIXED = "bf16"
 _ALSO = {"use_lora": "use_peft", "lora_enable": "use_peft"}
 """What scripts of their own call a key of TRL's ModelConfig."""
 _RANKS = frozenset(("lora_r", "lora_rank"))
+_ENGINE = frozenset(("vllm_mode", "vllm_device"))
 _FLASH = ("use_flash_attention", "use_flash_attn", "flash_attn", "use_flash_attention_2")
 _PARTLY = re.compile(
     r"^(use_)?(freeze|unfreeze|tune|qlora|bits|quantization_bit|train_only|lisa|galore|badam|dora|vera|reft|adalora)(_|$)"
@@ -48,7 +49,9 @@ _OFF = (None, False, "false", "False", 0, 16, 32, "none", "None", "")
 _HOLDER = re.compile(r"<[\w /.-]+>|\{\{?[\w. ]+\}?\}")
 """What stands where somebody is to write a value."""
 _MODEL = ("model_name_or_path", "model_name", "model_id", "base_model_name")
-_OWN = re.compile(r"(data|file|dir|path|prompt|token|url|host|port|key|name|id|metric|seed|log)s?$|^(data|output|log)")
+_OWN = re.compile(
+    r"(data|file|dir|path|root|folder|prompt|token|url|host|port|key|name|id|metric|seed|log)s?$|^(data|output|log)"
+)
 """Options of scripts that say where something lies or how it is called."""
 _COUNTS = {"nproc_per_node": True, "num_gpus": True, "num_processes": False}
 """How many processes, and whether on each node."""
@@ -184,7 +187,7 @@ def _own_words(table: dict[str, object], where: str, script: str) -> dict[str, o
         found.setdefault("attn_implementation", "flash_attention_2")
     if any(key in table for key in _ALSO) and found["use_peft"] in (True, 1) and not _RANKS & table.keys():
         raise InputError(f"{where}: adapters without lora_r: {visible(script)} has a rank of its own: add it")
-    if table.get("use_vllm") in (True, 1) and "vllm_mode" not in table and not script.startswith(_TRL):
+    if table.get("use_vllm") in (True, 1) and not _ENGINE & table.keys() and not script.startswith(_TRL):
         raise InputError(
             f"{where}: use_vllm without vllm_mode: TRL before 1.0 takes GPUs of its own for it, later ones the"
             " trainer's: add --vllm_mode server or colocate"

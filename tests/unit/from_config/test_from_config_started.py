@@ -144,6 +144,27 @@ def test_a_fork_of_verl_with_its_own_file() -> None:
 EASY = "python3 -m verl.trainer.main config=examples/config.yaml worker.actor.model.model_path=a/b {} trainer.nnodes=2"
 
 
+def test_what_older_files_of_verl_ask() -> None:
+    text = "python -m verl.trainer.main_ppo actor_rollout_ref.model.path=a/b actor_rollout_ref.rollout.name=vllm {}"
+    said = "actor_rollout_ref.actor.ppo_micro_batch_size=16 actor_rollout_ref.rollout.log_prob_micro_batch_size=16"
+    said += " actor_rollout_ref.ref.log_prob_micro_batch_size=16 critic.ppo_micro_batch_size=16"
+    for more, refers in (
+        ("", True),
+        ("algorithm.use_kl_in_reward=False", False),
+        ("algorithm.kl_ctrl.kl_coef=0", False),
+    ):
+        written = of_script(text.format(f"{said} {more}"), "run.sh", None)
+        assert written is not None
+        assert ("reference" in written.models) == refers, more
+    with pytest.raises(InputError, match="a fork's own reward model"):
+        of_script(text.format(f"{said} reward_model.rm_type=prime"), "run.sh", None)
+
+
+def test_an_engine_on_a_device_of_its_own() -> None:
+    found = read(f"python grpo.py {FLAGS} --use_vllm True --vllm_device auto")
+    assert ("vllm", "server") in [(said.option, said.value) for said in found.options]
+
+
 def test_easy_r1() -> None:
     written = of_script(EASY.format("worker.rollout.n=5"), "run.sh", None, fetch)
     assert written is not None
