@@ -40,7 +40,8 @@ from gpu_plan.planner.capture.answers.placement import (
 from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions, scaled_in_sixteen_bits
 from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
-from gpu_plan.planner.capture.answers.tiled import tiles_in_place
+from gpu_plan.planner.capture.answers.trl.hashed import hashed_by_shape
+from gpu_plan.planner.capture.answers.trl.tiled import tiles_in_place
 from gpu_plan.planner.capture.deepspeed.take import Engines
 from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.lean import does_without_transformers
@@ -176,6 +177,7 @@ class Window:
         if device.capability_major is not None:
             stack.enter_context(defaults(is_planned, self._placement.make_default))
             tiles_in_place()
+        hashed_by_shape()
         # What a distribution asks of its parameters are their values.
         stack.enter_context(mock.patch.object(torch.distributions.Distribution, "_validate_args", False))
         stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))
