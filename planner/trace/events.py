@@ -142,6 +142,9 @@ class ModuleLayout:
     """Modules that the class's own FSDP plan shards apart, gathered anew for backward; none where nobody asked it."""
     wrapped_whole: tuple[str, ...] = ()
     """Of the same plan, those that stay whole from forward to backward."""
+    shared: tuple[str, ...] = ()
+    """Parameters that several modules hold, but for the weight that the two embeddings share: the names of the modules
+    of each, with spaces between them."""
 
 
 @dataclass(slots=True, weakref_slot=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Reads from a built model the places that wrapping strategies look for."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -37,7 +38,18 @@ def layout_of(model: nn.Module) -> ModuleLayout:
         float8_linears=float8_linears(model),
         wrapped=tuple(name for name, style in wrapped.items() if style != _KEPT),
         wrapped_whole=tuple(name for name, style in wrapped.items() if style == _KEPT),
+        shared=tuple(_shared(model, {names.get(id(end), "") for end in (embedding, head) if end is not None})),
     )
+
+
+def _shared(model: nn.Module, ends: set[str]) -> Iterator[str]:
+    """The modules of each parameter that several hold themselves, but for one that only the `ends` share."""
+    holders: dict[int, list[str]] = {}
+    for name, module in model.named_modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                holders.setdefault(id(parameter), []).append(name)
+    yield from (" ".join(found) for found in holders.values() if len(found) > 1 and not set(found) <= ends)
 
 
 def _blocks(model: nn.Module) -> list[str]:

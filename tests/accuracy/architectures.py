@@ -29,12 +29,13 @@ class Architecture:
 
     kind: str
     catalog: str
+    """Whose published config; none: what transformers' own class says of its model type."""
     overrides: dict[str, Any] = field(default_factory=dict)
     vocab_key: str = "vocab_size"
 
     def config(self, **changes: Any) -> dict[str, Any]:
         """The published config with this architecture's overrides, then `changes`."""
-        values: dict[str, Any] = json.loads((_CATALOG / f"{self.catalog}.json").read_text())
+        values: dict[str, Any] = json.loads((_CATALOG / f"{self.catalog}.json").read_text()) if self.catalog else {}
         return {**values, **self.overrides, **changes}
 
 

@@ -11,13 +11,15 @@ from gpu_plan.planner.model.family import has_sequence
 from gpu_plan.planner.trace.compile.step import region_names
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
-from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
+from gpu_plan.planner.trace.kernels.temporaries import CpuProfile, KernelProfile
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Compilation, Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
+from tests.accuracy.unseen_architectures import UNSEEN
 from tests.support.cpu_reference import Reference, measure, real_inputs, real_twin, training_step
+from tests.support.ranks.architectures import SPREAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +39,15 @@ def _batch(model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
 
 
 def _built(case: CompiledCase) -> nn.Module:
-    values = ARCHITECTURES[case.architecture].config()
+    values = {**ARCHITECTURES, **UNSEEN, **SPREAD}[case.architecture].config()
     return build_model(values, attention=Attention.SDPA.value, dtype=getattr(torch, case.weights))
 
 
-def trace_of(case: CompiledCase) -> StepTrace:
-    """The planner's trace under the declared CPU profile."""
+def trace_of(case: CompiledCase, profile: KernelProfile | None = None) -> StepTrace:
+    """The planner's trace under the declared CPU profile, or another one."""
     model = _built(case)
-    tracer = Tracer(model=model, make_batch=_batch, profile=CpuProfile(), has_sequence=has_sequence(model), fold=False)
+    kernels = profile or CpuProfile()
+    tracer = Tracer(model=model, make_batch=_batch, profile=kernels, has_sequence=has_sequence(model), fold=False)
     variant = StepVariant(
         regime=Regime(weights=case.weights),
         checkpointing=case.checkpointing,

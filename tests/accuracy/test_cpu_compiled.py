@@ -5,13 +5,14 @@ The reference goes through Dynamo, compiles and runs; the replay captures with A
 
 import pytest
 
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
 from gpu_plan.planner.trace.variant import Compilation
 from gpu_plan.planner.workload.training import Checkpointing
 from tests.accuracy.compiled_cases import CompiledCase, reference_of, trace_of
 from tests.support.replay_cpu import measured, replayed, same_stream
 from tests.support.sample import sample
 
-FAMILIES = ("llama-3", "qwen2", "gpt2", "gemma-2", "pythia")
+FAMILIES = ("llama-3", "qwen2", "gpt2", "gemma-2", "pythia", "phi-3", "olmo-2", "falcon")
 
 
 def _case(
@@ -59,3 +60,11 @@ def test_selective_checkpointing_of_blocks(backend: str) -> None:
 def test_peak_and_held_bytes_equal_for_families(name: str, weights: str) -> None:
     case = _case(name, "inductor", "blocks", Checkpointing.NONE, weights)
     assert replayed(trace_of(case), case.micro_batch) == measured(reference_of(case))
+
+
+@pytest.mark.slow
+def test_a_graph_that_names_constants_runs_on_the_planned_gpu() -> None:
+    """Falcon takes heads by lists of indices, which inductor keeps as tensors beside its text."""
+    case = _case("falcon", "inductor", "blocks", Checkpointing.NONE, "bfloat16")
+    trace = trace_of(case, CudaProfile(capability=(8, 0), sm_count=108))
+    assert "index" in trace.operator_names

@@ -109,14 +109,42 @@ def blocks_around_embeddings(trace: StepTrace) -> list[str]:
 
 
 def wrapping_notes(trace: StepTrace) -> tuple[str, ...]:
-    """What the user has to name for accelerate to wrap the model so."""
+    """What the user has to name for accelerate to wrap the model so, and what torch refuses all the same."""
+    notes = []
     left_out = blocks_around_embeddings(trace)
-    if not left_out:
-        return ()
-    return (
-        f"name the layers' classes (fsdp_transformer_layer_cls_to_wrap) without that of {left_out[0]}, whose "
-        "embedding accelerate shards on its own",
-    )
+    if left_out:
+        notes.append(
+            f"name the layers' classes (fsdp_transformer_layer_cls_to_wrap) without that of {left_out[0]}, whose "
+            "embedding accelerate shards on its own"
+        )
+    apart = shared_apart(trace)
+    if apart:
+        notes.append(
+            f"{' and '.join(apart)} share a parameter and lie in groups of their own: torch from 2.13 on refuses that "
+            "(shared with a parameter already managed by another FSDP group); untie them, or take DDP, FSDP1 or ZeRO"
+        )
+    return tuple(notes)
+
+
+def shared_apart(trace: StepTrace) -> tuple[str, ...]:
+    """Two modules that hold one parameter, of different units; none where there are none.
+
+    torch/distributed/fsdp/_fully_shard/_fsdp_state.py: _validate_no_duplicate_params refuses, as training begins, a
+    parameter that two groups manage (torch 2.13).
+    """
+    owners = {module: unit.name for unit in wrap_units(trace, True) for module in unit.modules}
+
+    def unit_of(module: str) -> str:
+        while module and module not in owners:
+            module = module.rpartition(".")[0]
+        return owners.get(module, ROOT)
+
+    for shared in trace.layout.shared:
+        first, *others = shared.split(" ")
+        for other in others:
+            if unit_of(other) != unit_of(first):
+                return first, other
+    return ()
 
 
 def _children_first(trace: StepTrace, parameters: Sequence[int], module: str) -> list[int]:

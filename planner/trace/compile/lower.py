@@ -5,6 +5,7 @@ compiled.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +17,16 @@ from torch._inductor.ir import IRNode
 from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """What inductor made of a graph."""
+
+    source: str
+    """The wrapper's text."""
+    constants: dict[str, torch.Tensor]
+    """Tensors that the text names and does not hold: `PyCodeCache.load_by_key_path` puts them into the module."""
 
 
 def move(graph: GraphModule, device: torch.device, examples: Sequence[Any] | None = None) -> list[Any]:
@@ -42,8 +53,8 @@ def move(graph: GraphModule, device: torch.device, examples: Sequence[Any] | Non
     return moved
 
 
-def lower(graph: GraphModule, examples: Sequence[Any], device: torch.device, *, is_backward: bool) -> str:
-    """The wrapper's source, for inputs like `examples`."""
+def lower(graph: GraphModule, examples: Sequence[Any], device: torch.device, *, is_backward: bool) -> Lowered:
+    """The wrapper, for inputs like `examples`."""
     inputs = move(graph, device, examples)
     compile_fx.view_to_reshape(graph)
     with torch.no_grad():
@@ -55,7 +66,7 @@ def lower(graph: GraphModule, examples: Sequence[Any], device: torch.device, *, 
             return _wrapper(graph, inputs, is_backward)
 
 
-def _wrapper(graph: GraphModule, inputs: Sequence[Any], is_backward: bool) -> str:
+def _wrapper(graph: GraphModule, inputs: Sequence[Any], is_backward: bool) -> Lowered:
     lowering = GraphLowering(
         graph,
         example_inputs=inputs,
@@ -71,8 +82,8 @@ def _wrapper(graph: GraphModule, inputs: Sequence[Any], is_backward: bool) -> st
         lowering.run(*inputs)
         _report_strides(lowering)
         code, _ = lowering.codegen()
-    text: str = code.value
-    return text
+    tensors = {name: value for name, value in lowering.constants.items() if isinstance(value, torch.Tensor)}
+    return Lowered(source=code.value, constants=tensors)
 
 
 def _report_strides(lowering: GraphLowering) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch.fx import GraphModule, Interpreter
 
 from gpu_plan.planner.trace.compile.kernels import cpp_kernel, triton_kernel
+from gpu_plan.planner.trace.compile.lower import Lowered
 
 _LEFT_OUT = (
     "import triton",
@@ -28,9 +29,9 @@ Program = Callable[[list[Any]], Any]
 """Takes a list of inputs, which it empties, and returns the outputs."""
 
 
-def load_program(source: str) -> Program:
+def load_program(lowered: Lowered) -> Program:
     """The wrapper's `call`."""
-    kept = [line for line in source.splitlines() if not line.startswith(_LEFT_OUT)]
+    kept = [line for line in lowered.source.splitlines() if not line.startswith(_LEFT_OUT)]
     names: dict[str, Any] = {
         "torch": _Torch(),
         "device": _meta,
@@ -42,6 +43,7 @@ def load_program(source: str) -> Program:
         "__name__": "gpu_plan_program",
     }
     exec(compile("\n".join(kept), "<inductor>", "exec"), names)
+    names |= {name: _like(constant) for name, constant in lowered.constants.items()}
     call = names["call"]
 
     def program(args: list[Any]) -> Any:
@@ -54,6 +56,10 @@ def load_program(source: str) -> Program:
 
 def _empty(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(size, stride, dtype=dtype, device="meta")
+
+
+def _like(constant: torch.Tensor) -> torch.Tensor:
+    return _empty(constant.shape, constant.stride(), constant.dtype)
 
 
 def _meta(*args: Any, **kwargs: Any) -> torch.device:

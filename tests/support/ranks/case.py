@@ -7,6 +7,7 @@ from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
 from gpu_plan.planner.workload.precisions import PLAIN_PRECISION
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision
 from tests.accuracy.architectures import ARCHITECTURES
+from tests.accuracy.further_architectures import FURTHER
 from tests.accuracy.unseen_architectures import UNSEEN
 from tests.support.ranks.architectures import SPREAD
 
@@ -48,7 +49,7 @@ class RankCase:
     @property
     def config(self) -> dict[str, Any]:
         """The architecture's, narrow, with the case's changes."""
-        return {**ARCHITECTURES, **UNSEEN, **SPREAD}[self.architecture].config(**self.changes)
+        return {**ARCHITECTURES, **UNSEEN, **FURTHER, **SPREAD}[self.architecture].config(**self.changes)
 
     @property
     def replicas(self) -> int:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_plan.planner.strategy.fsdp2.units import shard, wrap_units
+from gpu_plan.planner.strategy.fsdp2.units import shard, shared_apart, wrap_units, wrapping_notes
 from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
 from gpu_plan.planner.workload.training import Precision
@@ -48,6 +48,22 @@ def test_units_of_a_decoder() -> None:
     # Tied weights go to the tail, behind the norm; what nobody owns stays with the root.
     tied = units([*names[:-1], "scale"], output_embedding="head", tied=True, **places)
     assert tied[2:] == [("tail", ["norm.w", "embed.w"], False), ("", ["scale"], False)]
+
+
+def test_a_parameter_of_two_groups_is_told_for_torch_refuses_it() -> None:
+    names = ["embed.w", "layers.0.a.w", "norm.w"]
+    places = {"blocks": ("layers.0",), "input_embedding": "embed", "output_embedding": "head", "tied": True}
+
+    def trace(*shared: str) -> StepTrace:
+        layout = ModuleLayout(final_norm="norm", shared=shared, **places)  # type: ignore[arg-type]
+        return replace(chain(), parameters=[parameter(n, 4) for n in names], layout=layout)
+
+    assert (
+        shared_apart(trace()) == shared_apart(trace("embed head")) == shared_apart(trace("layers.0 layers.0.a")) == ()
+    )
+    assert wrapping_notes(trace("embed head")) == ()
+    assert shared_apart(trace("layers.0 layers.0.a", "embed encoder.words head")) == ("embed", "encoder.words")
+    assert "another FSDP group" in wrapping_notes(trace("embed encoder.words head"))[0]
 
 
 def test_a_module_s_own_parameters_come_after_its_children_s() -> None:
