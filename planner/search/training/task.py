@@ -75,8 +75,7 @@ class TrainingTask:
         Degrees that nobody asked for are those that the model's class can be split by, and that its job can be run in.
         """
         known = families(self._workload, self._cluster, self._can_checkpoint)
-        # What nobody asked for comes last: it is traced only where it could come first.
-        for family in sorted(self._sensible(known), key=lambda one: one.context_parallel > 1 and not self._cut):
+        for family in sorted(self._sensible(known), key=self._turn):
             if family.layout is not None:
                 yield family
             elif family.pipeline is not None:
@@ -87,6 +86,14 @@ class TrainingTask:
                     yield family
             elif self._may_be_shared(family):
                 yield family
+
+    def _turn(self, family: Family) -> int:
+        """What nobody asked for comes last: it is traced only where it could come first. Stages come behind the sharing
+        of long samples, which is what long samples need: a cut takes a trace of every stage, a share one."""
+        if family.context_parallel > 1 and not self._cut:
+            return 1
+        stages = family.pipeline is not None and not self._staged
+        return 2 if stages and self._workload.seq_len >= LONG else 0
 
     def _may_be_shared(self, family: Family) -> bool:
         """Whether ranks compute a copy together, or hold experts each, because it was asked for or the class can."""

@@ -6,12 +6,18 @@ from typing import Any
 import pytest
 
 from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.training.degrees import expert_degrees, replica_counts, tensor_degrees
+from gpu_plan.planner.search.training.evaluate import Evaluator
+from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.collectives import Group, group_of
 from gpu_plan.planner.speed.model import Collective
+from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.known import traits_of
+from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.parallel.plans import EXPERT, TENSOR, divides, parallel_plan, replicated, sums_of
+from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.workload.prefer import Prefer
 from gpu_plan.planner.workload.training import Workload
 from tests.unit.search.test_ranking import judged
@@ -108,3 +114,17 @@ def test_what_cannot_come_first() -> None:
     assert not memory.beyond([fast], seconds=9.0, parts=9), "may leave more of the device free"
     assert simple.beyond([fast], seconds=0.1, parts=3)
     assert not balance.beyond([], seconds=9.0, parts=9)
+
+
+@pytest.mark.parametrize(("seq_len", "first"), [(4096, "stages"), (32_768, "shares")])
+def test_long_samples_are_shared_out_before_a_copy_is_cut_into_stages(seq_len: int, first: str) -> None:
+    cluster, source = parse_cluster("8xH100"), resolve("meta-llama/Llama-3.1-8B")
+    provider = TraceProvider(source=source, device=device_kind(cluster.gpu), attention="sdpa", use_cache=False)
+    workload = Workload(seq_len=seq_len, micro_batch=1, grad_accum=8)
+    evaluator = Evaluator(
+        provider=provider, workload=workload, cluster=cluster, speed=RooflineModel(), config=source.config
+    )
+    kinds = ["stages" if one.pipeline else "shares" if one.context_parallel > 1 else "whole"
+             for one in TrainingTask(evaluator).families()]  # fmt: skip
+    turns = [kind for kind in dict.fromkeys(kinds) if kind != "whole"]
+    assert turns == [first, {"stages": "shares", "shares": "stages"}[first]]
