@@ -86,6 +86,8 @@ class Architecture:
     rotary: bool = True
     rotary_base: float | None = None
     """Of its angles; None: the default. It decides no size, but what is trained."""
+    rotary_share: float = 1.0
+    """Of a head that is rotated (`rotary_percent`); it decides no size."""
     norm_epsilon: float | None = None
     """As above."""
     rotary_factor: float | None = None

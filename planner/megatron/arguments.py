@@ -64,6 +64,7 @@ def _of_model(model: Architecture, seq_len: int) -> Words:
     words += ["--normalization", "RMSNorm" if model.norm == "rms" else "LayerNorm"]
     if model.rotary_base is not None:
         words += ["--rotary-base", f"{model.rotary_base:g}" if model.rotary_base % 1 else str(int(model.rotary_base))]
+    words += ["--rotary-percent", f"{model.rotary_share:g}"] if model.rotary_share != 1.0 else []
     if model.rotary_factor is not None:
         words += ["--use-rope-scaling", "--rope-scaling-factor", str(model.rotary_factor)]
     if model.norm_epsilon is not None:
@@ -116,6 +117,7 @@ def _of_layout(model: Architecture, layout: Layout) -> Words:
     words = ["--tensor-model-parallel-size", str(layout.tensor)]
     words += ["--pipeline-model-parallel-size", str(layout.pipeline)]
     words += ["--context-parallel-size", str(layout.context)]
+    words += ["--cp-comm-type", layout.context_comm] if layout.context > 1 else []
     if layout.virtual > 1:
         words += ["--num-virtual-stages-per-pipeline-rank", str(layout.virtual)]
     if layout.group is not None:

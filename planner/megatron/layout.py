@@ -21,6 +21,9 @@ class Layout:
     """Micro batches that go through a rank's stage one after the other, with several stages a rank
     (`--microbatch-group-size-per-virtual-pipeline-stage`); None: as many as pipeline ranks."""
     context: int = 1
+    context_comm: Literal["p2p", "a2a"] = "p2p"
+    """How ranks that share tokens get the others' keys and values (`--cp-comm-type`): round the ranks, or all tokens of
+    a share of the heads."""
     expert: int = 1
     expert_tensor: int = 1
     """Ranks that hold one expert together (`--expert-tensor-parallel-size`)."""

@@ -64,7 +64,21 @@ def refused(model: Architecture, layout: Layout, seq_len: int) -> str | None:
         return f"--set megatron.recompute_modules: {parts}"
     if context > 1 and layout.attention in ("unfused", "local"):
         return f"--cp {context} needs kernels that share tokens: --attention sdpa or flash, not eager"
-    return _refused_experts(model, layout)
+    return _refused_exchange(model, layout) or _refused_experts(model, layout)
+
+
+def _refused_exchange(model: Architecture, layout: Layout) -> str | None:
+    """Why heads cannot be exchanged for tokens (context_parallel.py: attn_forward_func_with_cp, AttnFuncWithCPAndQKVOA2A
+    of Transformer Engine 2.11), in one line."""
+    if layout.context == 1 or layout.context_comm != "a2a":
+        return None
+    asked = "--set megatron.context_comm=a2a"
+    if model.latent is not None:
+        return f"{asked}: Transformer Engine does not exchange heads of multi-latent attention: plan with p2p"
+    own = [count // layout.tensor for count in (model.heads, model.groups)]
+    odd = next((heads for heads in own if heads % layout.context), None)
+    what = "heads of keys and values" if odd == own[1] and own[1] != own[0] else "heads"
+    return None if odd is None else f"{asked}: --cp {layout.context} does not divide a rank's {odd} {what}"
 
 
 def refused_instances(settings: Mapping[str, str], model: Architecture, layout: Layout, world: int) -> str | None:

@@ -88,6 +88,11 @@ SETTINGS: Mapping[str, Setting] = {
     "megatron.group_size": Setting(
         "count", "micro batches of a group of the interleaved schedule (as many as pipeline ranks)", 1
     ),
+    "megatron.context_comm": Setting(
+        "choice",
+        "how Megatron's ranks share tokens under --cp: keys and values go round, or heads are exchanged for tokens (p2p)",
+        choices=("p2p", "a2a"),
+    ),
     "megatron.overlap": Setting(
         "flag", "whether gradients are reduced beside backward, and gathered beside forward (true)"
     ),

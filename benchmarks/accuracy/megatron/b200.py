@@ -1,4 +1,9 @@
-"""Runs of Megatron-LM on eight B200 (SimuMax's measurements): every rank's peak."""
+"""Runs of Megatron-LM on eight B200 (SimuMax's measurements): every rank's peak.
+
+As docs/b200/b200_real_repro_guide.md of SimuMax 4dcaae513b says: context parallel ranks exchange heads for tokens
+(`cp_comm_type=a2a`), and torch is 2.10.0a0 of NVIDIA's container 26.01, which is older than the larger cuBLAS workspace
+on Blackwell.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.megatron.jobs import Job
+from benchmarks.accuracy.megatron.recorded import WORKSPACE_BEFORE
 from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.strategy.megatron.states import StateRules
@@ -52,6 +58,7 @@ def _job(row: Mapping[str, Any]) -> Job:
             tensor=parallel["tp"],
             pipeline=parallel["pp"],
             context=parallel["cp"],
+            context_comm="a2a",
             sequence=parallel["tp"] > 1,
             cross_entropy="te",
             attention="flash",
@@ -63,6 +70,7 @@ def _job(row: Mapping[str, Any]) -> Job:
         micro_batches=row["num_microbatches"],
         seq_len=row["seq_len"],
         capability=(10, 0),
+        workspace_bytes=WORKSPACE_BEFORE,
     )
 
 
@@ -117,4 +125,5 @@ def _with_experts(row: Mapping[str, Any]) -> Job:
         micro_batches=row["num_microbatches"],
         seq_len=row["seq_len"],
         capability=(10, 0),
+        workspace_bytes=WORKSPACE_BEFORE,
     )

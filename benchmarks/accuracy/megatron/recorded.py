@@ -16,7 +16,7 @@ FOUND = Path(__file__).with_name("recorded.json")
 _BIG_ON_BLACKWELL = (26, 3)
 """Containers of this and later months have torch since February 2026 (pytorch/pytorch#175344), which gives cuBLAS
 32 MiB on Blackwell; before, 8 MiB and 128 KiB, as on any GPU but Hopper (aten/src/ATen/cuda/CublasHandlePool.cpp)."""
-_BEFORE = (2 * 4096 + 8 * 16) * 1024
+WORKSPACE_BEFORE = (2 * 4096 + 8 * 16) * 1024
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def workspace_before(row_id: str, capability: tuple[int, int]) -> int | None:
     version = container.rpartition(":")[2].partition("-")[0].split(".")
     if capability[0] != 10 or len(version) != 2:
         return None
-    return _BEFORE if (int(version[0]), int(version[1])) < _BIG_ON_BLACKWELL else None
+    return WORKSPACE_BEFORE if (int(version[0]), int(version[1])) < _BIG_ON_BLACKWELL else None
 
 
 @cache

@@ -40,6 +40,7 @@ TRAITS = Traits(
         {
             "megatron.sequence_parallel",
             "megatron.distributed_optimizer",
+            "megatron.context_comm",
             "megatron.overlap",
             "megatron.optimizer_instances",
             "megatron.group_size",

@@ -43,6 +43,7 @@ def _layout(
         virtual=workload.virtual_stages or (2 if workload.schedule == "interleaved" and pipeline > 1 else 1),
         group=number(settings, "group_size"),
         context=context,
+        context_comm=settings.get("megatron.context_comm", "p2p"),  # type: ignore[arg-type]
         expert=expert,
         expert_tensor=_expert_tensor(workload),
         sequence=tensor > 1 and flag(settings, "sequence_parallel", True),

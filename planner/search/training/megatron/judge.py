@@ -18,7 +18,7 @@ from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
 from gpu_plan.planner.search.training.piped.times import StageTime, stage_time, step_time, timeline_of
 from gpu_plan.planner.speed.in_step import collectives_of
-from gpu_plan.planner.speed.model import OptimizerWork, StepTime
+from gpu_plan.planner.speed.model import Collective, OptimizerWork, StepTime
 from gpu_plan.planner.strategy.pipeline.rank import joined
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.workload.training import INSTALLED_LOSS, Stack
@@ -72,7 +72,7 @@ def judge_megatron(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
     for cut in cuts:
         trace = traces[cut]
         if id(trace) not in known:
-            known[id(trace)] = _time(evaluator, family, batch, trace)
+            known[id(trace)] = _time(evaluator, family, batch, trace, cut)
         times.append(known[id(trace)])
     # p2p_communication.py: _communicate waits for what is sent as for what is received; with virtual stages it goes
     # beside what is computed (--overlap-p2p-communication).
@@ -103,7 +103,7 @@ def _trace(evaluator: Judge, family: Family, part: Part, batch: Batch) -> StepTr
     return evaluator.provider.trace(replace(evaluator.variant(family), part=part), batch.micro_batch)
 
 
-def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> StageTime:
+def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace, cut: StageCut) -> StageTime:
     """One micro batch through one stage."""
     layout = family.layout
     assert layout is not None
@@ -111,7 +111,33 @@ def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> S
     # tensor_parallel/layers.py: LinearWithGradAccumulationAndAsyncCommunication).
     inside = collectives_of(trace, _gathering(layout), layout.expert, batch.micro_batch, asynchronous=True)
     calls = tuple(replace(one, stride=layout.expert_tensor) if one.kind == "all_to_all" else one for one in inside)
+    calls += exchanged(architecture(evaluator), layout, cut, batch.micro_batch * evaluator.workload.seq_len)
     return stage_time(evaluator, family, batch, trace, calls, _added(evaluator, layout, trace))
+
+
+def exchanged(model: Architecture, layout: Layout, cut: StageCut, tokens: int) -> tuple[Collective, ...]:
+    """What context parallel ranks exchange in one micro batch, heads for tokens: queries, keys, values and the output
+    of every layer, and their gradients; attention waits for each. What goes round goes beside the products."""
+    if layout.context == 1 or layout.context_comm != "a2a":
+        return ()
+    own = tokens // layout.context * model.head_dim * _HALF // layout.tensor
+    layers = cut.end - cut.first
+    again = layout.recompute == "full" or layout.runs_again("core_attn")
+    return tuple(
+        Collective(
+            kind="all_to_all",
+            bytes=heads * own,
+            count=count * layers * (1 + (again and phase == "backward")),
+            phase=phase,
+            per="micro_step",
+            overlap=False,
+            ranks=layout.context,
+            stride=layout.tensor,
+            axis="context",
+        )
+        for phase in ("forward", "backward")
+        for heads, count in ((model.heads, 2), (model.groups, 2))
+    )
 
 
 def _added(evaluator: Judge, layout: Layout, trace: StepTrace) -> OptimizerWork:
@@ -191,6 +217,8 @@ def _not_its_own(evaluator: Judge, layout: Layout) -> str | None:
     about = sorted(_OF_EXPERTS & keys.keys())
     if about and architecture(evaluator).experts is None:
         return f"--set megatron.{about[0]}: this model has no experts"
+    if layout.context == 1 and "context_comm" in keys:
+        return "--set megatron.context_comm is about context parallel ranks: add --cp"
     if layout.recompute != "selective" and "recompute_modules" in keys:
         return "--set megatron.recompute_modules is about --checkpointing selective: add it"
     if layout.recompute != "full" and ("recompute_method" in keys or "recompute_layers" in keys):
