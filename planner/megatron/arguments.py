@@ -148,6 +148,9 @@ def _of_layout(model: Architecture, layout: Layout) -> Words:
     words += ["--attention-backend", _BACKENDS[layout.attention]]
     if layout.cross_entropy != "unfused":
         words += ["--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl", layout.cross_entropy]
+    if layout.float8 != "none":
+        words += ["--fp8-format", "hybrid", "--fp8-recipe", layout.float8]
+        words += ["--fp8-param-gather"] if layout.float8_stored else []
     words += [] if layout.fused_gradients else ["--no-gradient-accumulation-fusion"]
     words += [] if layout.attention_mask else ["--no-create-attention-mask-in-dataloader"]
     words += ["--hidden-dropout", str(layout.hidden_dropout), "--attention-dropout", str(layout.attention_dropout)]

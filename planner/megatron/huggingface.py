@@ -1,7 +1,7 @@
 """A model of transformers as Megatron-core would build it, from its configuration.
 
-The mappings are Megatron-Bridge's (megatron/bridge/models): the model's own names for TransformerConfig's. It has none for
-phi3, whose layers are Llama's with packed projections, as Megatron-core packs them.
+The mappings are Megatron-Bridge's (megatron/bridge/models): the model's own names for TransformerConfig's. It has none
+for phi3, whose layers are Llama's with packed projections, as Megatron-core packs them.
 """
 
 from collections.abc import Mapping
@@ -107,7 +107,9 @@ def _experts(config: Mapping[str, Any], kind: str) -> Experts | None:
     width = int(config.get("moe_intermediate_size") or config["intermediate_size"])
     latent, sigmoid = kind.startswith("deepseek"), kind in _SIGMOID
     by_sample = latent or sigmoid
-    weight = config.get("aux_loss_alpha", _BALANCE.get(kind, 0.0001)) if by_sample else config.get("router_aux_loss_coef")
+    weight = (
+        config.get("aux_loss_alpha", _BALANCE.get(kind, 0.0001)) if by_sample else config.get("router_aux_loss_coef")
+    )
     groups = int(config.get("n_group") or 0)
     return Experts(
         count=int(count),

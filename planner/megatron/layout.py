@@ -43,6 +43,12 @@ class Layout:
     fused_gradients: bool = True
     """Whether a weight's gradient is added to its buffer by the product itself
     (no `--no-gradient-accumulation-fusion`)."""
+    float8: Literal["none", "delayed", "tensorwise"] = "none"
+    """`--fp8-recipe` of linear layers in float8 (`--fp8-format hybrid`)."""
+    float8_stored: bool = False
+    """Whether their weights are stored and gathered so (`--fp8-param-gather`)."""
+    float8_twice: bool = False
+    """Whether an operand is kept in both orders: before Blackwell products take it row by row."""
     cross_entropy: Literal["unfused", "native", "te"] = "unfused"
     """`--cross-entropy-loss-fusion`, `--cross-entropy-fusion-impl`."""
     hidden_dropout: float = 0.0

@@ -64,12 +64,29 @@ def refused(model: Architecture, layout: Layout, seq_len: int) -> str | None:
         return f"--set megatron.recompute_modules: {parts}"
     if context > 1 and layout.attention in ("unfused", "local"):
         return f"--cp {context} needs kernels that share tokens: --attention sdpa or flash, not eager"
+    odd = _odd_in_float8(model, layout)
+    if odd is not None:
+        return f"--precision fp8-mixed: a rank's {odd} is no multiple of {_FLOAT8_ROWS}, which its products need"
     return _refused_exchange(model, layout) or _refused_experts(model, layout)
 
 
+_FLOAT8_ROWS = 16
+"""transformer_engine/pytorch/utils.py: assert_dim_for_fp8_exec."""
+
+
+def _odd_in_float8(model: Architecture, layout: Layout) -> str | None:
+    """The first width of a rank's linear layers that float8 products do not take, in words; None: they take all."""
+    if layout.float8 == "none":
+        return None
+    widths = {"hidden size": model.hidden, "intermediate size": model.intermediate // layout.tensor}
+    if model.experts is not None:
+        widths["expert's intermediate size"] = model.experts.width // layout.expert_tensor
+    return next((f"{name} {width}" for name, width in widths.items() if width % _FLOAT8_ROWS), None)
+
+
 def _refused_exchange(model: Architecture, layout: Layout) -> str | None:
-    """Why heads cannot be exchanged for tokens (context_parallel.py: attn_forward_func_with_cp, AttnFuncWithCPAndQKVOA2A
-    of Transformer Engine 2.11), in one line."""
+    """Why heads cannot be exchanged for tokens in one line (context_parallel.py: attn_forward_func_with_cp,
+    AttnFuncWithCPAndQKVOA2A of Transformer Engine 2.11)."""
     if layout.context == 1 or layout.context_comm != "a2a":
         return None
     asked = "--set megatron.context_comm=a2a"

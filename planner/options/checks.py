@@ -7,6 +7,7 @@ from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.kernels.liger import check_liger
 from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.options.degrees.megatron import runs_own_model
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.precisions import default_precision, in_float8, mixed_in
 from gpu_plan.planner.workload.training import MOST_TOKENS, Attention, Workload
@@ -156,5 +157,5 @@ def _check_float8(workload: Workload, cluster: Cluster) -> None:
         raise NotBuiltError(f"--precision {workload.precision} --peft {workload.peft}")
     if workload.setting("fp8.backend", "torchao") == "te":
         _check_transformer_engine(workload, cluster)
-    elif importlib.util.find_spec("torchao") is None:
+    elif not runs_own_model(workload.strategy) and importlib.util.find_spec("torchao") is None:
         raise InputError(f"--precision {workload.precision} needs the torchao library: pip install 'gpu-plan[fp8]'")

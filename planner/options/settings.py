@@ -90,7 +90,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "megatron.context_comm": Setting(
         "choice",
-        "how Megatron's ranks share tokens under --cp: keys and values go round, or heads are exchanged for tokens (p2p)",
+        "how Megatron's ranks share tokens under --cp: keys and values go round, or heads are exchanged (p2p)",
         choices=("p2p", "a2a"),
     ),
     "megatron.overlap": Setting(
@@ -128,6 +128,13 @@ SETTINGS: Mapping[str, Setting] = {
         "type of both moments of a precision-aware optimizer (float32)",
         choices=("float32", "bfloat16", "float16", "float8"),
     ),
+    "megatron.fp8_recipe": Setting(
+        "choice",
+        "how Transformer Engine scales float8 operands under --precision fp8-mixed: by the largest values of steps"
+        " before, or of the tensor itself (delayed)",
+        choices=("delayed", "tensorwise"),
+    ),
+    "megatron.fp8_params": Setting("flag", "whether Megatron's linear layers keep and gather float8 weights (false)"),
     "megatron.expert_tensor": Setting("count", "ranks that hold one expert together (1)", 1),
     "megatron.dispatcher": Setting(
         "choice",

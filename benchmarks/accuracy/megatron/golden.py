@@ -17,7 +17,7 @@ _GPT2_WORDS = 50257
 _WORKSPACE = 8 * 4096 * 1024
 """`:4096:8`, in KiB (pytorch aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize)."""
 _NOT_PLANNED = (
-    "--use-megatron-fsdp", "--fp8-format", "--optimizer", "--mtp-num-layers",
+    "--use-megatron-fsdp", "--optimizer", "--mtp-num-layers",
     "--pipeline-model-parallel-layout", "--use-transformer-engine-op-fuser", "--cuda-graph-impl",
     "--export-kd-cfg", "--hybrid-layer-pattern", "--hybrid-override-pattern",
     "--overlap-moe-expert-parallel-comm", "--recompute-modules", "--fine-grained-activation-offloading",
@@ -84,6 +84,7 @@ def job_of(row: Mapping[str, Any]) -> Job:
             # arguments.py: gradients of bf16 weights are added up in fp32, those of fp16 ones in fp16.
             gradient_bytes=2 if args.get("--fp16") else 4,
             overlap=bool(args.get("--overlap-grad-reduce")),
+            float8_stored=bool(args.get("--fp8-param-gather")),
         ),
         micro_batch=int(args["--micro-batch-size"]),
         micro_batches=int(row["num_microbatches"]),
@@ -136,6 +137,9 @@ def _layout(
         hidden_dropout=float(args.get("--hidden-dropout", 0.1)),
         attention_dropout=float(args.get("--attention-dropout", 0.1)),
         attention_mask=True,
+        float8=args.get("--fp8-recipe", "delayed") if args.get("--fp8-format") else "none",
+        float8_stored=bool(args.get("--fp8-param-gather")),
+        float8_twice=capability < (10, 0),
         deterministic=bool(args.get("--deterministic-mode")),
         first_layers=_count(args, "--decoder-first-pipeline-num-layers"),
         last_layers=_count(args, "--decoder-last-pipeline-num-layers"),

@@ -38,6 +38,9 @@ def launch_files(target: Target) -> LaunchFiles:
     words.update({new: given[old] for old, new in _RENAMED.items() if new is not None and old in given})
     if "no_gradient_accumulation_fusion" in given:
         words["gradient_accumulation_fusion"] = False
+    if "fp8_format" in given:
+        words |= {"fp8": given["fp8_format"], "fp8_recipe": given["fp8_recipe"]}
+        words |= {"fp8_param": True} if "fp8_param_gather" in given else {}
     virtual = given.get("num_virtual_stages_per_pipeline_rank")
     if virtual is not None:
         words["virtual_pipeline_model_parallel_size"] = virtual
@@ -48,6 +51,8 @@ def launch_files(target: Target) -> LaunchFiles:
         "grad_reduce_in_fp32": "accumulate_allreduce_grads_in_fp32" in given
         or ("--bf16" in planned and "grad_reduce_in_bf16" not in given),
     }
+    if "fp8_param_gather" in given:
+        ddp["fp8_param_gather"] = True
     if "num_distributed_optimizer_instances" in given:
         ddp["num_distributed_optimizer_instances"] = given["num_distributed_optimizer_instances"]
     optimizer = {"use_precision_aware_optimizer": True} if "use_precision_aware_optimizer" in given else {}

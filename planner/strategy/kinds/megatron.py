@@ -51,6 +51,8 @@ TRAITS = Traits(
             "megatron.grad_dtype",
             "megatron.precision_aware",
             "megatron.moments_dtype",
+            "megatron.fp8_recipe",
+            "megatron.fp8_params",
             "megatron.expert_tensor",
             "megatron.dispatcher",
             "megatron.router_dtype",

@@ -7,6 +7,9 @@ from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.megatron.settings import attention_kernel, flag, number, share
 from gpu_plan.planner.workload.training import Checkpointing, Workload
 
+_BLACKWELL = (10, 0)
+"""From there on products in float8 take operands in any order (transformer_engine/pytorch/utils.py:
+is_non_tn_fp8_gemm_supported)."""
 _MOST_STAGES = 64
 """Pipeline ranks that are tried unasked: beyond that no published run has gone."""
 
@@ -53,6 +56,9 @@ def _layout(
         recompute_layers=number(settings, "recompute_layers") or 1,
         attention=attention_kernel(str(workload.attention), cluster.gpu.compute_capability),
         fused_gradients=flag(settings, "gradient_fusion", True),
+        float8=settings.get("megatron.fp8_recipe", "delayed") if workload.precision.is_float8 else "none",  # type: ignore[arg-type]
+        float8_stored=flag(settings, "fp8_params", False),
+        float8_twice=(cluster.gpu.compute_capability or (0, 0)) < _BLACKWELL,
         cross_entropy=settings.get("megatron.cross_entropy", "unfused"),  # type: ignore[arg-type]
         dispatcher=settings.get("megatron.dispatcher", "alltoall"),  # type: ignore[arg-type]
         wide_router=settings.get("megatron.router_dtype", "float32") == "float32",

@@ -11,8 +11,6 @@ def refuses_job(context: RankContext) -> str | None:
         return "Megatron-core's kernels are CUDA's: plan for GPUs"
     if context.peft.adapts:
         return "adapters under Megatron-core are not in this version"
-    if context.precision.is_float8:
-        return "float8 training under Megatron-core is not in this version"
     if context.precision.compute_dtype == "float32":
         return "Megatron-core is planned in 16 bits (its --bf16 or --fp16): give --precision bf16-mixed"
     if context.offload is not Offload.NONE:
@@ -20,6 +18,10 @@ def refuses_job(context: RankContext) -> str | None:
     if not _has_moments(context):
         return f"Megatron-core is planned with Transformer Engine's FusedAdam: drop --optimizer {context.optimizer}"
     settings = dict(context.settings)
+    if not context.precision.is_float8:
+        asked = next((key for key in ("megatron.fp8_recipe", "megatron.fp8_params") if key in settings), None)
+        if asked is not None:
+            return f"--set {asked} is about products in float8: add --precision fp8-mixed"
     if "megatron.moments_dtype" in settings and settings.get("megatron.precision_aware") != "true":
         return "--set megatron.moments_dtype needs --set megatron.precision_aware=true"
     if settings.get("megatron.grad_dtype") == "bfloat16" and context.precision.compute_dtype == "float16":
@@ -37,6 +39,13 @@ def notes_of(context: RankContext) -> tuple[str, ...]:
         f"read in Megatron-LM of August 2026 and Transformer Engine 2.11: attention {layout.attention}, cross entropy"
         f" {layout.cross_entropy}, gradients {_GRADIENTS[layout.fused_gradients]}",
     ]
+    if layout.float8 != "none":
+        stored = "stored in float8" if layout.float8_stored else "kept in bf16, and in float8 beside"
+        orders = "in both orders, as products want them before Blackwell" if layout.float8_twice else "once"
+        notes.append(
+            f"linear layers compute in float8 ({layout.float8} scaling, hybrid), their weights {stored}, {orders};"
+            " attention, embedding and head stay in bf16"
+        )
     if context.part.model.experts is not None and layout.capacity is None:
         notes.append(
             "tokens are counted as if every expert were chosen equally often: a rank whose experts are chosen more"

@@ -6,7 +6,7 @@ from gpu_plan.planner.speed.model import Collective, OptimizerWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.strategy.megatron.notes import notes_of
 from gpu_plan.planner.strategy.megatron.rank import RankJob, stream_of
-from gpu_plan.planner.strategy.megatron.states import StateRules
+from gpu_plan.planner.strategy.megatron.states import StateRules, stored_bytes
 from gpu_plan.planner.trace.events import StepTrace
 
 _WIDE, _HALF = 4, 2
@@ -39,6 +39,7 @@ def rules_of(context: RankContext) -> StateRules:
         overlap=flag(settings, "overlap", True),
         gradient_bytes=gradient_bytes(settings, context.precision.compute_dtype),
         widened=not aware,
+        float8_stored=layout.float8_stored,
         # optimizer_config.py: store_param_remainders: beside 16-bit parameters only what they lack of fp32 is kept.
         main_bytes=_HALF if aware else _WIDE,
         moment_bytes=(moment, moment),
@@ -89,7 +90,8 @@ def _collectives(trace: StepTrace, rules: StateRules, layout: Layout) -> tuple[C
         (True, rules.expert_data_parallel, layout.expert_tensor * layout.expert),
     )
     for experts, ranks, stride in groups:
-        elements = sum(one.numel for one in trace.parameters if one.experts is experts)
+        held = [one for one in trace.parameters if one.experts is experts]
+        elements = sum(one.numel for one in held)
         if ranks == 1 or not elements:
             continue
         reduced = elements * rules.gradient_bytes
@@ -101,7 +103,16 @@ def _collectives(trace: StepTrace, rules: StateRules, layout: Layout) -> tuple[C
         if rules.instances > 1:
             # param_and_grad_buffer.py: start_grad_sync: what is shared out is summed between the copies.
             found.append(_once("all_reduce", reduced // own, rules.instances, rules.overlap, "backward", stride * own))
-        found.append(_once("all_gather", elements * _HALF, own, rules.overlap, "forward", stride))
+        found.append(
+            _once(
+                "all_gather",
+                sum(one.numel * stored_bytes(one, rules) for one in held),
+                own,
+                rules.overlap,
+                "forward",
+                stride,
+            )
+        )
     return tuple(found)
 
 

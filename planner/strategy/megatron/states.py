@@ -15,7 +15,7 @@ from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import point
 from gpu_plan.planner.trace.events import Category, ParameterInfo
 
-_HALF, _WIDE = 2, 4
+_NARROW, _HALF, _WIDE = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,8 @@ class StateRules:
     are."""
     moment_bytes: tuple[int, int] = (_WIDE, _WIDE)
     """`--exp-avg-dtype`, `--exp-avg-sq-dtype`."""
+    float8_stored: bool = False
+    """Whether weights of linear layers are stored in float8 (`--fp8-param-gather`), in buffers of their own."""
     data_rank: int = 0
     """Which of the data parallel ranks it is: slices of the last one hold the padding."""
 
@@ -56,10 +58,20 @@ def place_states(
         overlap = rules.overlap and number == 0
         for experts in (False, True):
             own = [parameter for parameter in chunk if parameter.experts is experts and parameter.trainable]
-            if own:
-                ranks = rules.expert_data_parallel if experts else rules.data_parallel
-                total += _place(builder, own, shared, rules, ranks, overlap)
+            ranks = rules.expert_data_parallel if experts else rules.data_parallel
+            # param_and_grad_buffer.py: a buffer for each type of parameters and gradients.
+            for size in (_HALF, _NARROW):
+                alike = [parameter for parameter in own if stored_bytes(parameter, rules) == size]
+                if alike:
+                    total += _place(builder, alike, shared, rules, ranks, overlap, size)
     return total
+
+
+def stored_bytes(parameter: ParameterInfo, rules: StateRules) -> int:
+    """Of an element: linear layers of Transformer Engine hold float8 where it is asked for, all else 16 bits."""
+    linear, weight = parameter.name.split(".")[-2:] if "." in parameter.name else ("", parameter.name)
+    narrow = rules.float8_stored and linear.startswith("linear_") and weight.startswith("weight")
+    return _NARROW if narrow else _HALF
 
 
 def _place(
@@ -69,23 +81,24 @@ def _place(
     rules: StateRules,
     ranks: int,
     overlap: bool,
+    size: int,
 ) -> int:
     held = [Held(parameter.numel, parameter.name in shared) for parameter in parameters]
     load = builder.at_load
     if rules.distributed:
         ranks //= rules.instances
         numel = buffers.padded(held, ranks, buffers.bucket_size(overlap, rules.data_parallel))
-        builder.alloc(load(), numel * _HALF, Category.PARAMETERS, "parameter buffer")
+        builder.alloc(load(), numel * size, Category.PARAMETERS, "parameter buffer")
         share = -(-numel // ranks)
     else:
         numel = share = buffers.unpadded(held)
         for parameter in parameters:
-            builder.alloc(load(), parameter.numel * _HALF, Category.PARAMETERS, "weight", parameter.name)
+            builder.alloc(load(), parameter.numel * size, Category.PARAMETERS, "weight", parameter.name)
     builder.alloc(load(), numel * rules.gradient_bytes, Category.GRADIENTS, "gradient buffer")
     builder.alloc(load(), share * rules.main_bytes, Category.OPTIMIZER_STATE, "main parameters")
     _place_main_gradients(builder, share, rules)
-    for name, size in zip(("exp_avg", "exp_avg_sq"), rules.moment_bytes, strict=True):
-        builder.alloc(builder.at_step(0), share * size, Category.OPTIMIZER_STATE, name)
+    for name, width in zip(("exp_avg", "exp_avg_sq"), rules.moment_bytes, strict=True):
+        builder.alloc(builder.at_step(0), share * width, Category.OPTIMIZER_STATE, name)
     return share
 
 

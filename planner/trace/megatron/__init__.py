@@ -1,9 +1,8 @@
 """One stage of Megatron-core's GPTModel on one rank, on the meta device: what it allocates, keeps and frees.
 
     group      collectives of a rank's groups, which send nothing
-    linear     Transformer Engine's linear layers
-    attention  its attention backends
-    latent     multi-latent attention
+    products   Transformer Engine's norms and linear layers, in 16 bits and in float8
+    attending  its attention backends, context parallel ranks, multi-latent attention
     local      layers of Megatron-core's own
     functions  fused functions between them
     layers     TransformerLayer and its parts

@@ -8,16 +8,25 @@ from torch.utils.checkpoint import checkpoint
 
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
-from gpu_plan.planner.trace.megatron.attention import Attention
+from gpu_plan.planner.trace.megatron.attending.core import Attention
 from gpu_plan.planner.trace.megatron.functions import AddDropped, Gelu, Rotary, SplitLast, SwiGlu
-from gpu_plan.planner.trace.megatron.linear import Linear, Norm, NormLinear, Shared
 from gpu_plan.planner.trace.megatron.local import local_norm
+from gpu_plan.planner.trace.megatron.products.float8 import Float8
+from gpu_plan.planner.trace.megatron.products.linear import Linear, NormLinear, Shared
+from gpu_plan.planner.trace.megatron.products.norms import Norm
 from gpu_plan.planner.trace.megatron.recompute import Recomputed, WithoutOutput
+
+
+def float8_of(layout: Layout) -> Float8 | None:
+    """How products are in float8; None where they are of 16 bits."""
+    return None if layout.float8 == "none" else Float8(layout.float8 == "delayed", layout.float8_twice)
 
 
 def shared_of(layout: Layout) -> Shared:
     """How tensor parallel ranks share a dense layer."""
-    return Shared(layout.tensor, layout.sequence, layout.fused_gradients)
+    return Shared(
+        layout.tensor, layout.sequence, layout.fused_gradients, float8_of(layout), float8_stored=layout.float8_stored
+    )
 
 
 class SelfAttention(nn.Module):
@@ -38,7 +47,9 @@ class SelfAttention(nn.Module):
         self.q_layernorm = Norm(size, bias=model.norm == "layer") if model.query_norm else None
         self.k_layernorm = Norm(size, bias=model.norm == "layer") if model.query_norm else None
         self.core_attention = Attention(layout, size)
-        self.linear_proj = Linear(self._heads * size, model.hidden, shared, "row", bias=model.biases, apart=True)
+        self.linear_proj = Linear(
+            self._heads * size, model.hidden, shared, "row", bias=model.biases, apart=True, kept=True
+        )
         self._recompute = layout.runs_again("core_attn")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,8 @@ from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.functions import ScaledSoftmax
 from gpu_plan.planner.trace.megatron.group import all_sum, gather, gather_into, scatter_sum
-from gpu_plan.planner.trace.megatron.linear import Norm, Shared, dummy_of, input_gradient, product, weight_gradient
+from gpu_plan.planner.trace.megatron.products.linear import Shared, dummy_of, input_gradient, product, weight_gradient
+from gpu_plan.planner.trace.megatron.products.norms import Norm
 from gpu_plan.planner.trace.megatron.recompute import Recomputed
 
 

@@ -14,8 +14,8 @@ from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.group import all_sum, gather_into
 from gpu_plan.planner.trace.megatron.layers import shared_of
-from gpu_plan.planner.trace.megatron.linear import dummy_of
 from gpu_plan.planner.trace.megatron.local import GatheredLinear
+from gpu_plan.planner.trace.megatron.products.linear import dummy_of
 
 
 class _CrossEntropy(torch.autograd.Function):

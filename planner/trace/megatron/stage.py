@@ -16,13 +16,14 @@ from gpu_plan.planner.pipeline.places import RECEIVED, SENT_BACK
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch
+from gpu_plan.planner.trace.megatron.attending.latent import LatentSelfAttention
 from gpu_plan.planner.trace.megatron.experts.layer import ExpertLayer
 from gpu_plan.planner.trace.megatron.group import all_sum, begin_groups, scatter_sum
-from gpu_plan.planner.trace.megatron.latent import LatentSelfAttention
 from gpu_plan.planner.trace.megatron.layers import Layer, Mlp, SelfAttention, shared_of
-from gpu_plan.planner.trace.megatron.linear import Norm, give_dummies
 from gpu_plan.planner.trace.megatron.local import Gathers, LocalAttention, LocalMlp, local_norm
 from gpu_plan.planner.trace.megatron.loss import Head, loss_of
+from gpu_plan.planner.trace.megatron.products.linear import give_dummies
+from gpu_plan.planner.trace.megatron.products.norms import Norm
 from gpu_plan.planner.trace.megatron.recompute import Recomputed
 from gpu_plan.planner.trace.parallel.stages import stage_backward
 

@@ -4,6 +4,7 @@ transformer_engine/pytorch/module/grouped_linear.py of release 2.11: _GroupedLin
 contexts, hence Any.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,10 @@ from torch import nn
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.functions import WeightedSwiGlu
-from gpu_plan.planner.trace.megatron.linear import Linear, Shared, dummy_of
+from gpu_plan.planner.trace.megatron.layers import shared_of
 from gpu_plan.planner.trace.megatron.local import LocalMlp
+from gpu_plan.planner.trace.megatron.products.linear import Linear, Shared, call_of, dummy_of, hold_float8
+from gpu_plan.planner.trace.megatron.products.scaled import ScaledGrouped
 from gpu_plan.planner.trace.megatron.recompute import WithoutOutput
 from gpu_plan.planner.trace.parallel.tensor import OWN_EXPERTS
 
@@ -66,16 +69,21 @@ def _sums(grad: torch.Tensor, x: torch.Tensor, own: list[torch.Tensor]) -> None:
 class GroupedLinear(nn.Module):
     """TEGroupedLinear: a weight for each of a rank's experts; sizes are those of this rank."""
 
-    def __init__(self, count: int, inputs: int, outputs: int, *, own: bool) -> None:
+    def __init__(self, count: int, inputs: int, outputs: int, shared: Shared, *, own: bool) -> None:
         super().__init__()
-        self.count = count
+        self.count, self._shared = count, shared
         for number in range(count):
             weight = nn.Parameter(torch.empty(outputs, inputs, dtype=torch.bfloat16, device="meta"))
             self.register_parameter(f"weight{number}", weight)
+        hold_float8(self, count * outputs, inputs, shared)
         mark_experts(self, own=own)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weights = [self.get_parameter(f"weight{number}") for number in range(self.count)]
+        if self._shared.float8 is not None:
+            call = call_of(self, weights[0], self._shared, "none")
+            scaled: torch.Tensor = ScaledGrouped.apply(x, dummy_of(self, weights[0]), call, *weights)
+            return scaled
         out: torch.Tensor = _Grouped.apply(x, dummy_of(self, weights[0]), *weights)
         return out
 
@@ -101,8 +109,9 @@ class GroupedExperts(nn.Module):
         assert model.experts is not None
         count, own = model.experts.count // layout.expert, are_apart(layout)
         width = model.experts.width // layout.expert_tensor
-        self.linear_fc1 = GroupedLinear(count, model.hidden, width * (2 if model.gated else 1), own=own)
-        self.linear_fc2 = GroupedLinear(count, width, model.hidden, own=own)
+        shared = shared_of(layout)
+        self.linear_fc1 = GroupedLinear(count, model.hidden, width * (2 if model.gated else 1), shared, own=own)
+        self.linear_fc2 = GroupedLinear(count, width, model.hidden, shared, own=own)
         self._again = layout.runs_again("moe_act")
         self._gated = model.gated
 
@@ -135,7 +144,7 @@ class _Expert(nn.Module):
         assert model.experts is not None
         width = model.experts.width // layout.expert_tensor
         # What an expert's ranks send each other goes through the dispatcher.
-        alone = Shared(1, False, layout.fused_gradients)
+        alone = replace(shared_of(layout), ranks=1, sequence=False)
         self.linear_fc1 = Linear(model.hidden, width * (2 if model.gated else 1), alone, "none")
         self.linear_fc2 = Linear(width, model.hidden, alone, "none")
         self._gated = model.gated

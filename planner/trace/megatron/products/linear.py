@@ -6,15 +6,17 @@ functions have untyped contexts, hence Any.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 from gpu_plan.planner.trace.megatron.group import all_sum, gather, scatter_sum
+from gpu_plan.planner.trace.megatron.products.float8 import Float8, Quantised, empty_weight
+from gpu_plan.planner.trace.megatron.products.norms import clear, normalised, normalised_backward, parameter
+from gpu_plan.planner.trace.megatron.products.scaled import Call, Parallel, ScaledLinear, ScaledNormLinear
 from gpu_plan.planner.trace.recording.recorder import STANDS_FOR_BYTES
 
-Parallel = Literal["column", "row", "none"]
 _MAIN_GRADIENT_BYTES = 4
 """Of an element of the buffer that a fused product reads, adds to and writes."""
 
@@ -28,6 +30,10 @@ class Shared:
     """Whether tokens are shared out between layers."""
     fused_gradients: bool
     """Whether a weight's gradient goes straight into the buffer: autograd is handed a tensor that stands for it."""
+    float8: Float8 | None = None
+    """How operands are brought to float8; None: products are of 16 bits."""
+    float8_stored: bool = False
+    """Whether weights are stored so (`--fp8-param-gather`)."""
 
     @property
     def gathers(self) -> bool:
@@ -112,51 +118,6 @@ class _NormLinear(torch.autograd.Function):
         return of_input, of_norm, of_norm_bias, of_weight, of_bias, None, None
 
 
-def normalised(x: torch.Tensor, weight: torch.Tensor, bias: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Output, and the statistics of each row: of a layer norm mean and scale, of an RMS norm the scale
-    (module/_common.py: apply_normalization)."""
-    out = torch.empty_like(x)
-    rows = x.numel() // x.shape[-1]
-    statistics = [torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(1 + (bias is not None))]
-    torch.ops.aten.mul.out(x, weight, out=out)
-    return out, statistics
-
-
-def normalised_backward(
-    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, biased: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Gradients of input, weight and bias."""
-    of_input = torch.empty_like(x)
-    of_weight = torch.empty_like(weight)
-    of_bias = torch.empty_like(weight) if biased else None
-    torch.ops.aten.mul.out(grad, x, out=of_input)
-    return of_input, of_weight, of_bias
-
-
-class _Norm(torch.autograd.Function):
-    """te.LayerNorm and te.RMSNorm: the input and the statistics of each row are kept."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
-        out, statistics = normalised(x, weight, bias)
-        ctx.save_for_backward(x, weight, *statistics)
-        ctx.biased = bias is not None
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
-        x, weight, *statistics = ctx.saved_tensors
-        found = normalised_backward(grads[0].contiguous(), x, weight, ctx.biased)
-        for one in statistics:
-            clear(one)
-        return found
-
-
-def clear(tensor: torch.Tensor) -> None:
-    """Frees a tensor's storage under whoever still names it (pytorch/utils.py: clear_tensor_data)."""
-    tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-
-
 def product(x: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
     flat = x.reshape(-1, x.shape[-1])
     out = torch.mm(flat, weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
@@ -177,26 +138,39 @@ def weight_gradient(grad: torch.Tensor, x: torch.Tensor, dummy: Any) -> torch.Te
     return found
 
 
-def _parameter(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(*shape, dtype=torch.bfloat16, device="meta"))
-
-
 class Linear(nn.Module):
     """TELinear and its kinds: sizes are those of this rank."""
 
     def __init__(
-        self, inputs: int, outputs: int, shared: Shared, mode: Parallel, *, bias: bool = False, apart: bool = False
+        self,
+        inputs: int,
+        outputs: int,
+        shared: Shared,
+        mode: Parallel,
+        *,
+        bias: bool = False,
+        apart: bool = False,
+        kept: bool = False,
     ) -> None:
         super().__init__()
-        self.weight = _parameter(outputs, inputs)
-        self.bias = _parameter(outputs) if bias else None
+        self.weight = parameter(outputs, inputs)
+        # Delayed scaling does not keep what it has not quantised (linear.py: save_original_input).
+        self._kept = kept and shared.float8 is not None and not shared.float8.delayed
+        """Whether somebody keeps the input anyway."""
+        hold_float8(self, outputs, inputs, shared)
+        self.bias = parameter(outputs) if bias else None
         self._shared, self._mode = shared, mode
         self._apart = apart
         """Whether the bias is handed on instead of added (`skip_bias_add`)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         bias = None if self._apart else self.bias
-        out: torch.Tensor = _Linear.apply(x, self.weight, bias, dummy_of(self, self.weight), self._shared, self._mode)
+        dummy = dummy_of(self, self.weight)
+        if self._shared.float8 is None:
+            out: torch.Tensor = _Linear.apply(x, self.weight, bias, dummy, self._shared, self._mode)
+            return out
+        call = call_of(self, self.weight, self._shared, self._mode, kept=self._kept)
+        out = ScaledLinear.apply(x, self.weight, bias, dummy, call)
         return out
 
 
@@ -207,36 +181,43 @@ class NormLinear(nn.Module):
         self, inputs: int, outputs: int, shared: Shared, *, norm_bias: bool, bias: bool = False, apart: bool = False
     ) -> None:
         super().__init__()
-        self.layer_norm_weight = _parameter(inputs)
-        self.layer_norm_bias = _parameter(inputs) if norm_bias else None
-        self.weight = _parameter(outputs, inputs)
-        self.bias = _parameter(outputs) if bias else None
+        self.layer_norm_weight = parameter(inputs)
+        self.layer_norm_bias = parameter(inputs) if norm_bias else None
+        self.weight = parameter(outputs, inputs)
+        self.bias = parameter(outputs) if bias else None
         self._shared, self._apart = shared, apart
+        hold_float8(self, outputs, inputs, shared)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = _NormLinear.apply(
-            x,
-            self.layer_norm_weight,
-            self.layer_norm_bias,
-            self.weight,
-            None if self._apart else self.bias,
-            dummy_of(self, self.weight),
-            self._shared,
-        )
+        bias = None if self._apart else self.bias
+        own = (x, self.layer_norm_weight, self.layer_norm_bias, self.weight, bias, dummy_of(self, self.weight))
+        if self._shared.float8 is None:
+            out: torch.Tensor = _NormLinear.apply(*own, self._shared)
+            return out
+        out = ScaledNormLinear.apply(*own, call_of(self, self.weight, self._shared, "column"))
         return out
 
 
-class Norm(nn.Module):
-    """TENorm."""
+def hold_float8(module: nn.Module, outputs: int, inputs: int, shared: Shared) -> None:
+    """What a module holds of its weight in float8 (base.py: get_weight_workspace), where products are so."""
+    if shared.float8 is not None:
+        for name, held in empty_weight(outputs, inputs, shared.float8, stored=shared.float8_stored).items():
+            module.register_buffer(name, held, persistent=False)
 
-    def __init__(self, size: int, *, bias: bool) -> None:
-        super().__init__()
-        self.weight = _parameter(size)
-        self.bias = _parameter(size) if bias else None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = _Norm.apply(x, self.weight, self.bias)
-        return out
+def call_of(module: nn.Module, weight: torch.Tensor, shared: Shared, mode: Parallel, *, kept: bool = False) -> Call:
+    """How a module's product in float8 is called."""
+    assert shared.float8 is not None
+    rows = getattr(module, "weight_float8", weight)
+    return Call(
+        how=shared.float8,
+        ranks=shared.ranks,
+        sequence=shared.sequence,
+        mode=mode,
+        weight=Quantised(rows, getattr(module, "weight_float8_columns", rows)),
+        outputs=weight.shape[0],
+        keeps_own=kept,
+    )
 
 
 def dummy_of(module: nn.Module, weight: torch.Tensor) -> Any:

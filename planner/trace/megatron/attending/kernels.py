@@ -32,9 +32,7 @@ class Saved(NamedTuple):
     offset: torch.Tensor
 
 
-def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, *, causal: bool, flash: bool
-) -> Attended:
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, *, causal: bool, flash: bool) -> Attended:
     """Flash attention's kernel, or cuDNN's."""
     query, key, value = (x.permute(_ORDER) for x in (q, k, v))
     aten = torch.ops.aten

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gpu_plan.planner.trace.megatron.kernels import Saved, attend, attend_backward
+from gpu_plan.planner.trace.megatron.attending.kernels import Saved, attend, attend_backward
 
 
 class Ring(torch.autograd.Function):

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.megatron.layout import Layout
-from gpu_plan.planner.trace.megatron.context import Exchanged, Ring
+from gpu_plan.planner.trace.megatron.attending.context import Exchanged, Ring
+from gpu_plan.planner.trace.megatron.attending.kernels import Saved, attend, attend_backward
 from gpu_plan.planner.trace.megatron.functions import ScaledSoftmax
-from gpu_plan.planner.trace.megatron.kernels import Saved, attend, attend_backward
 
 
 class _Fused(torch.autograd.Function):
