@@ -95,7 +95,7 @@ class Architecture:
     latent: LatentAttention | None = None
     experts: Experts | None = None
     next_tokens: int = 0
-    """Layers that predict further tokens (`mtp_num_layers`), which are not built here."""
+    """Layers that predict further tokens, on the last stage (`mtp_num_layers`)."""
 
     def padded_vocabulary(self, tensor_parallel: int, divisor: int = 128) -> int:
         """As megatron/training/tokenizer pads it: to a multiple of 128 for each tensor parallel rank."""

@@ -77,6 +77,7 @@ def _of_model(model: Architecture, seq_len: int) -> Words:
         "--untie-embeddings-and-output-weights": not model.tied,
     }
     words += [name for name, given in switches.items() if given]
+    words += ["--mtp-num-layers", str(model.next_tokens)] if model.next_tokens else []
     return (*words, *_experts(model))
 
 

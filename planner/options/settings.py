@@ -128,6 +128,9 @@ SETTINGS: Mapping[str, Setting] = {
         "type of both moments of a precision-aware optimizer (float32)",
         choices=("float32", "bfloat16", "float16", "float8"),
     ),
+    "megatron.mtp_layers": Setting(
+        "count", "layers of Megatron's last stage that predict further tokens (as the model's configuration has it)", 0
+    ),
     "megatron.fp8_recipe": Setting(
         "choice",
         "how Transformer Engine scales float8 operands under --precision fp8-mixed: by the largest values of steps"

@@ -83,7 +83,7 @@ SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "megatron.cross_entropy": ("native", "te"), "megatron.gradient_fusion": ("false",),
     "megatron.grad_dtype": ("bfloat16",), "megatron.precision_aware": ("true",),
     "megatron.moments_dtype": ("bfloat16",),
-    "megatron.fp8_recipe": ("tensorwise",), "megatron.fp8_params": ("true",),
+    "megatron.fp8_recipe": ("tensorwise",), "megatron.mtp_layers": (1,), "megatron.fp8_params": ("true",),
     "megatron.expert_tensor": (2,), "megatron.first_layers": (1,), "megatron.last_layers": (1,),
     "megatron.dispatcher": ("allgather", "flex"), "megatron.router_dtype": ("bfloat16",),
     "megatron.grouped_experts": ("false",), "megatron.expert_capacity": (1.5,),

@@ -117,3 +117,47 @@ def test_latent_attention_keeps_what_is_compressed():
     assert found[Category.GRADIENTS] == pytest.approx(4 * parameters, rel=1e-3)
     shared = replace(job, layout=Layout(tensor=2, sequence=True))
     assert profile(shared, 0).at_peak[Category.ACTIVATIONS] < found[Category.ACTIVATIONS]
+
+
+def test_exchanged_heads_keep_the_output_before_and_after():
+    """Of every layer one output more than a ring keeps, of a rank's tokens and heads."""
+    deep = replace(JOB, model=replace(MODEL, layers=8), seq_len=512)
+
+    def grown(layout: Layout) -> float:
+        more = profile(replace(deep, layout=layout), 0).at_peak[Category.ACTIVATIONS]
+        return more - profile(replace(deep, model=MODEL, layout=layout), 0).at_peak[Category.ACTIVATIONS]
+
+    ring, exchanged = (grown(Layout(context=2, attention="flash", context_comm=how)) for how in ("p2p", "a2a"))
+    assert exchanged - ring == pytest.approx(4 * 2 * 256 * 512 * 2, rel=0.01)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("twice", [False, True])
+def test_weights_in_float8_stand_beside_or_in_place_of_others(stored, twice):
+    layout = Layout(float8="tensorwise", float8_stored=stored, float8_twice=twice)
+    job = replace(JOB, layout=layout, rules=replace(JOB.rules, float8_stored=stored))
+    plain, found = profile(JOB, 0).at_peak, profile(job, 0).at_peak
+    linear = 4 * (512 * (512 + 2 * 256) + 512 * 512 + 3 * 512 * 1024)
+    assert plain[Category.PARAMETERS] - found[Category.PARAMETERS] == pytest.approx(linear if stored else 0, abs=4096)
+    beside = (not stored) + twice
+    assert found[Category.BUFFERS] - plain[Category.BUFFERS] == pytest.approx(beside * linear, abs=8192)
+    assert found[Category.GRADIENTS] == pytest.approx(plain[Category.GRADIENTS], rel=1e-3)
+    assert found[Category.ACTIVATIONS] < plain[Category.ACTIVATIONS]
+
+
+@pytest.mark.parametrize("layout", [Layout(tensor=2, sequence=True), Layout(expert=4), Layout(grouped=False)])
+def test_experts_and_shared_layers_compute_in_float8(layout):
+    plain = profile(replace(WITH_EXPERTS, layout=layout), 0).at_peak[Category.ACTIVATIONS]
+    narrow = replace(layout, float8="delayed", float8_twice=True)
+    assert profile(replace(WITH_EXPERTS, layout=narrow), 0).at_peak[Category.ACTIVATIONS] < plain
+
+
+@pytest.mark.parametrize("layout", [Layout(pipeline=2), Layout(pipeline=2, tensor=2, sequence=True)])
+def test_layers_that_predict_further_tokens_stand_on_the_last_stage(layout):
+    one = replace(JOB, layout=layout)
+    more = replace(one, model=replace(MODEL, next_tokens=1))
+    assert profile(more, 0) == profile(one, 0)
+    plain, found = profile(one, 1).at_peak, profile(more, 1).at_peak
+    layer = (512 * (512 + 2 * 256) + 512 * 512 + 3 * 512 * 1024 + 2 * 512 * 512 + 4096 * 512) // layout.tensor + 5 * 512
+    assert found[Category.GRADIENTS] - plain[Category.GRADIENTS] == pytest.approx(4 * layer, rel=2e-2)
+    assert found[Category.ACTIVATIONS] > plain[Category.ACTIVATIONS]

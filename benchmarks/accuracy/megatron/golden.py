@@ -17,7 +17,7 @@ _GPT2_WORDS = 50257
 _WORKSPACE = 8 * 4096 * 1024
 """`:4096:8`, in KiB (pytorch aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize)."""
 _NOT_PLANNED = (
-    "--use-megatron-fsdp", "--optimizer", "--mtp-num-layers",
+    "--use-megatron-fsdp", "--optimizer",
     "--pipeline-model-parallel-layout", "--use-transformer-engine-op-fuser", "--cuda-graph-impl",
     "--export-kd-cfg", "--hybrid-layer-pattern", "--hybrid-override-pattern",
     "--overlap-moe-expert-parallel-comm", "--recompute-modules", "--fine-grained-activation-offloading",
@@ -113,6 +113,7 @@ def _architecture(args: Mapping[str, Any]) -> Architecture:
         positions=0 if args.get("--position-embedding-type") == "rope" else int(args["--max-position-embeddings"]),
         rotary=args.get("--position-embedding-type") == "rope",
         latent=_latent(args),
+        next_tokens=int(args.get("--mtp-num-layers") or 0),
         experts=_experts(args, width),
     )
 

@@ -14,6 +14,7 @@ from gpu_plan.executor.launch.target import Target
 RECIPE = "recipe.py"
 _PROVIDER = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "cp_comm_type",
+    "mtp_num_layers",
     "expert_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel", "recompute_granularity",
     "recompute_modules", "recompute_method", "recompute_num_layers", "cross_entropy_loss_fusion",
     "cross_entropy_fusion_impl",

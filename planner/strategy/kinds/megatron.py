@@ -51,6 +51,7 @@ TRAITS = Traits(
             "megatron.grad_dtype",
             "megatron.precision_aware",
             "megatron.moments_dtype",
+            "megatron.mtp_layers",
             "megatron.fp8_recipe",
             "megatron.fp8_params",
             "megatron.expert_tensor",

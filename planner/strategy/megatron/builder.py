@@ -202,6 +202,9 @@ class MegatronBuilder(PipelineBuilder):
         hidden = RECEIVED in found or SENT_BACK in found
         shape = found.get(RECEIVED, found.get(SENT_BACK))
         names = ["input_ids", "position_ids"] if cut.is_first else [RECEIVED]
+        if cut.is_last and not cut.is_first:
+            # Read again by layers that predict further tokens, where the stage has some.
+            names += ["input_ids", "position_ids"]
         names += ["labels", "loss_mask"] if cut.is_last else [SENT_BACK]
         names += ["attention_mask"] if cut.is_first or cut.is_last else []
         listed = []

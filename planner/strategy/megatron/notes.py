@@ -53,8 +53,9 @@ def notes_of(context: RankContext) -> tuple[str, ...]:
         )
     if context.part.model.next_tokens:
         notes.append(
-            "the configuration's multi-token prediction is not planned: Megatron-LM's --mtp-num-layers adds its layers"
-            " and a second pass of the head to the last stage"
+            "multi-token prediction is on, as the model's configuration has it: the last stage holds"
+            f" {context.part.model.next_tokens} layer more, a second embedding and the logits of a second head;"
+            " --set megatron.mtp_layers=0 leaves it out"
         )
     per_node = context.world_size // context.nodes
     if layout.tensor > per_node:

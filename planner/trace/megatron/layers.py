@@ -11,22 +11,9 @@ from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.attending.core import Attention
 from gpu_plan.planner.trace.megatron.functions import AddDropped, Gelu, Rotary, SplitLast, SwiGlu
 from gpu_plan.planner.trace.megatron.local import local_norm
-from gpu_plan.planner.trace.megatron.products.float8 import Float8
-from gpu_plan.planner.trace.megatron.products.linear import Linear, NormLinear, Shared
+from gpu_plan.planner.trace.megatron.products.linear import Linear, NormLinear, shared_of
 from gpu_plan.planner.trace.megatron.products.norms import Norm
 from gpu_plan.planner.trace.megatron.recompute import Recomputed, WithoutOutput
-
-
-def float8_of(layout: Layout) -> Float8 | None:
-    """How products are in float8; None where they are of 16 bits."""
-    return None if layout.float8 == "none" else Float8(layout.float8 == "delayed", layout.float8_twice)
-
-
-def shared_of(layout: Layout) -> Shared:
-    """How tensor parallel ranks share a dense layer."""
-    return Shared(
-        layout.tensor, layout.sequence, layout.fused_gradients, float8_of(layout), float8_stored=layout.float8_stored
-    )
 
 
 class SelfAttention(nn.Module):

@@ -13,9 +13,8 @@ from torch import nn
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.group import all_sum, gather_into
-from gpu_plan.planner.trace.megatron.layers import shared_of
 from gpu_plan.planner.trace.megatron.local import GatheredLinear
-from gpu_plan.planner.trace.megatron.products.linear import dummy_of
+from gpu_plan.planner.trace.megatron.products.linear import dummy_of, shared_of
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -119,11 +118,15 @@ class Head(nn.Module):
         return out
 
 
-def loss_of(logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Of one micro batch: the mean over its tokens (language_module.py: compute_language_model_loss,
-    pretrain_gpt.py: loss_func)."""
+def losses_of(logits: torch.Tensor, labels: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Of every token, [samples, tokens] (language_module.py: compute_language_model_loss)."""
     labels = labels.transpose(0, 1).contiguous()
-    losses = _LOSSES[layout.cross_entropy].apply(logits, labels, layout.tensor)
-    losses = losses.transpose(0, 1).contiguous()
+    losses: torch.Tensor = _LOSSES[layout.cross_entropy].apply(logits, labels, layout.tensor)
+    return losses.transpose(0, 1).contiguous()
+
+
+def loss_of(logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Of one micro batch: the mean over its tokens (pretrain_gpt.py: loss_func)."""
+    losses = losses_of(logits, labels, layout)
     found: torch.Tensor = torch.sum(losses.view(-1).float() * mask.view(-1))
     return found

@@ -19,10 +19,11 @@ from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.megatron.attending.latent import LatentSelfAttention
 from gpu_plan.planner.trace.megatron.experts.layer import ExpertLayer
 from gpu_plan.planner.trace.megatron.group import all_sum, begin_groups, scatter_sum
-from gpu_plan.planner.trace.megatron.layers import Layer, Mlp, SelfAttention, shared_of
+from gpu_plan.planner.trace.megatron.layers import Layer, Mlp, SelfAttention
 from gpu_plan.planner.trace.megatron.local import Gathers, LocalAttention, LocalMlp, local_norm
 from gpu_plan.planner.trace.megatron.loss import Head, loss_of
-from gpu_plan.planner.trace.megatron.products.linear import give_dummies
+from gpu_plan.planner.trace.megatron.prediction import PredictionLayer, predicted, with_losses
+from gpu_plan.planner.trace.megatron.products.linear import give_dummies, shared_of
 from gpu_plan.planner.trace.megatron.products.norms import Norm
 from gpu_plan.planner.trace.megatron.recompute import Recomputed
 from gpu_plan.planner.trace.parallel.stages import stage_backward
@@ -187,10 +188,15 @@ class Stage(nn.Module):
 
     def __init__(self, model: Architecture, layout: Layout, cut: StageCut) -> None:
         super().__init__()
-        self.embedding = _Embedding(model, layout) if cut.is_first else None
+        predicts = model.next_tokens if cut.is_last else 0
+        self.embedding = _Embedding(model, layout) if cut.is_first or predicts else None
         self.decoder = _Block(model, layout, cut)
+        self.mtp = nn.ModuleList(
+            PredictionLayer(model, layout, _layer(model, layout, model.layers - 1)) for _ in range(predicts)
+        )
         self.output_layer = Head(model, layout) if cut.is_last else None
-        self._tied = model.tied and cut.is_first and cut.is_last
+        self._first = cut.is_first
+        self._tied = model.tied and cut.is_last and (cut.is_first or bool(predicts))
         if self._tied and self.output_layer is not None and self.embedding is not None:
             self.output_layer.weight = self.embedding.word_embeddings.weight
         self._layout = layout
@@ -198,7 +204,7 @@ class Stage(nn.Module):
             give_dummies(self)
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        first = self.embedding
+        first = self.embedding if self._first else None
         for module in self.modules():
             if isinstance(module, Gathers):
                 module.gathered = batch.get(GATHERED)
@@ -206,6 +212,11 @@ class Stage(nn.Module):
         x = self.decoder(x)
         if self.output_layer is None:
             return x
+        if len(self.mtp) and self.embedding is not None:
+            parts = predicted(self.mtp, self.embedding, batch["input_ids"], batch["position_ids"], x)
+            head, gathered = self.output_layer, batch.get(GATHERED)
+            x = with_losses(parts, lambda part: head(part, gathered), batch["labels"], batch["loss_mask"], self._layout)
+            del parts
         logits = self.output_layer(x, batch.get(GATHERED))
         del x
         return loss_of(logits, batch["labels"], batch["loss_mask"], self._layout)
@@ -223,7 +234,7 @@ def stage_batch(part: Part, micro_batch: int, seq_len: int) -> TrainingBatch:
     length = seq_len // layout.context
     tensors: dict[str, Any] = {}
     ids = {"dtype": torch.int64, "device": "meta"}
-    if part.cut.is_first:
+    if part.cut.is_first or (part.cut.is_last and model.next_tokens):
         tensors["input_ids"] = torch.empty(micro_batch, length, **ids)
         tensors["position_ids"] = torch.empty(micro_batch, length, **ids)
     hidden = (length // (layout.tensor if layout.sequence else 1), micro_batch, model.hidden)

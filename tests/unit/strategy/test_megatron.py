@@ -291,3 +291,34 @@ def test_a_recipe_of_megatron_bridge_takes_several_modules_as_a_list():
     assert bridge._flags(words) == {
         "recompute_modules": ["layernorm", "mlp"], "recompute_granularity": "selective", "bf16": True, "tp": 2,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "layout", "said"),
+    [
+        (LLAMA, Layout(context=16, context_comm="a2a"), "does not divide a rank's"),
+        (replace(LLAMA, intermediate=1000), Layout(float8="delayed"), "no multiple of 16"),
+    ],
+)
+def test_heads_and_widths_that_are_not_taken(model, layout, said):
+    assert said in (settings.refused(model, layout, 1024) or "")
+
+
+def test_models_mapped_beside_llama():
+    glm = {"model_type": "glm4_moe", "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2,
+           "num_hidden_layers": 4, "intermediate_size": 128, "vocab_size": 100, "head_dim": 16, "attention_bias": True,
+           "n_routed_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 32, "n_shared_experts": 1,
+           "first_k_dense_replace": 1, "use_qk_norm": True, "partial_rotary_factor": 0.5, "norm_topk_prob": True,
+           "num_nextn_predict_layers": 1}  # fmt: skip
+    found = architecture_of(glm, "glm")
+    assert found.experts is not None
+    assert (found.query_norm, found.query_biases, found.rotary_share, found.next_tokens) == (True, True, 0.5, 1)
+    experts = found.experts
+    assert (experts.score, experts.biased, experts.first_softmax, experts.balance) == (
+        "sigmoid", True, False, "seq_aux_loss"
+    )  # fmt: skip
+    phi = {"model_type": "phi3", "hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 4,
+           "intermediate_size": 128, "vocab_size": 100}  # fmt: skip
+    assert architecture_of(phi, "phi").rotary_share == 1.0
+    with pytest.raises(UsageError, match="longrope"):
+        architecture_of({**phi, "rope_scaling": {"type": "longrope"}}, "phi")

@@ -26,7 +26,9 @@ from gpu_plan.planner.workload.training import INSTALLED_LOSS, Stack
 
 def architecture(evaluator: Judge) -> Architecture:
     """The model as Megatron-core builds it; UsageError for one that it does not build."""
-    return architecture_of(evaluator.config, evaluator.provider.spec().id)
+    found = architecture_of(evaluator.config, evaluator.provider.spec().id)
+    asked = settings.number(dict(evaluator.workload.settings), "mtp_layers")
+    return found if asked is None else replace(found, next_tokens=asked)
 
 
 def refusal(evaluator: Judge, layout: Layout, cuts: Sequence[Batch]) -> str | None:

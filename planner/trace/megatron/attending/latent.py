@@ -15,8 +15,7 @@ from gpu_plan.planner.megatron.architecture import Architecture, LatentAttention
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.attending.core import Attention
 from gpu_plan.planner.trace.megatron.group import gather, scatter_sum
-from gpu_plan.planner.trace.megatron.layers import shared_of
-from gpu_plan.planner.trace.megatron.products.linear import Linear, NormLinear, Shared
+from gpu_plan.planner.trace.megatron.products.linear import Linear, NormLinear, Shared, shared_of
 from gpu_plan.planner.trace.megatron.recompute import WithoutOutput
 
 

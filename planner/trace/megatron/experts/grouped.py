@@ -14,9 +14,8 @@ from torch import nn
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.functions import WeightedSwiGlu
-from gpu_plan.planner.trace.megatron.layers import shared_of
 from gpu_plan.planner.trace.megatron.local import LocalMlp
-from gpu_plan.planner.trace.megatron.products.linear import Linear, Shared, call_of, dummy_of, hold_float8
+from gpu_plan.planner.trace.megatron.products.linear import Linear, Shared, call_of, dummy_of, hold_float8, shared_of
 from gpu_plan.planner.trace.megatron.products.scaled import ScaledGrouped
 from gpu_plan.planner.trace.megatron.recompute import WithoutOutput
 from gpu_plan.planner.trace.parallel.tensor import OWN_EXPERTS

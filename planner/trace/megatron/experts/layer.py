@@ -8,8 +8,9 @@ from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.experts.dispatch import dispatcher_of
 from gpu_plan.planner.trace.megatron.experts.grouped import GroupedExperts, SequentialExperts
 from gpu_plan.planner.trace.megatron.experts.router import Router
-from gpu_plan.planner.trace.megatron.layers import Mlp, shared_of
+from gpu_plan.planner.trace.megatron.layers import Mlp
 from gpu_plan.planner.trace.megatron.local import Gathers, LocalMlp
+from gpu_plan.planner.trace.megatron.products.linear import shared_of
 from gpu_plan.planner.trace.megatron.recompute import Recomputed
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.group import all_sum, gather, scatter_sum
 from gpu_plan.planner.trace.megatron.products.float8 import Float8, Quantised, empty_weight
 from gpu_plan.planner.trace.megatron.products.norms import clear, normalised, normalised_backward, parameter
@@ -38,6 +39,18 @@ class Shared:
     @property
     def gathers(self) -> bool:
         return self.sequence and self.ranks > 1
+
+
+def float8_of(layout: Layout) -> Float8 | None:
+    """How products are in float8; None where they are of 16 bits."""
+    return None if layout.float8 == "none" else Float8(layout.float8 == "delayed", layout.float8_twice)
+
+
+def shared_of(layout: Layout) -> Shared:
+    """How tensor parallel ranks share a dense layer."""
+    return Shared(
+        layout.tensor, layout.sequence, layout.fused_gradients, float8_of(layout), float8_stored=layout.float8_stored
+    )
 
 
 class _Linear(torch.autograd.Function):
