@@ -63,6 +63,8 @@ SPREADS = ("1x", "2x8x")
 LENGTHS = (128, 1000, 2048, 3000, 4096, 6144, 8192, 12290, 16384, 32768, 65536, 131072)
 """At which traces over lengths are recorded, as far as a model's positions go; odd ones among them."""
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+OVER_LENGTHS = ("H100",)
+"""Devices whose traces are recorded over lengths."""
 
 
 @contextmanager
@@ -149,8 +151,8 @@ def _made_with() -> dict[str, str]:
     return {project: versions()[project] for project in COMPARED}
 
 
-def make_book(model: str) -> bytes:
-    """One model's book."""
+def make_book(model: str, *, lengths: bool = True) -> bytes:
+    """One model's book; without `lengths` that of the default one alone."""
     source = resolve(model)
     traces: dict[str, bytes] = {}
     files: set[str] = set()
@@ -187,7 +189,8 @@ def make_book(model: str) -> bytes:
                     }
                     break
     assert spec is not None
-    return with_lengths(write_book(model, _made_with(), _digests(files), spec, traces))
+    book = write_book(model, _made_with(), _digests(files), spec, traces)
+    return with_lengths(book) if lengths else book
 
 
 def over_lengths(source: ModelSource, device: DeviceKind, asked: Iterable[StepVariant]) -> dict[str, bytes]:
@@ -214,10 +217,9 @@ def with_lengths(content: bytes) -> bytes:
     book, found = read_book(content), dict[str, bytes]()
     source = resolve(book.model)
     kept = {key: book.content[first : first + size] for key, (first, size) in book.places.items()}
-    for gpu in (*GPUS, *SMALL):
-        if book.spec.num_parameters <= SMALL.get(gpu, book.spec.num_parameters):
-            device = device_kind(parse_cluster(f"1x{gpu}").gpu)
-            found |= over_lengths(source, device, variants(_provider(source, device), gpu).values())
+    for gpu in OVER_LENGTHS:
+        device = device_kind(parse_cluster(f"1x{gpu}").gpu)
+        found |= over_lengths(source, device, variants(_provider(source, device), gpu).values())
     kept = {key: trace for key, trace in kept.items() if "seq=*" not in key}
     return write_book(book.model, book.versions, book.files, book.spec, kept | found)
 

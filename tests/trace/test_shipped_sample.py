@@ -56,7 +56,7 @@ def test_facts_are_found_again(path):
 @pytest.mark.parametrize("path", BOOK_FILES, ids=lambda path: path.name)
 def test_a_book_is_traced_again(path):
     shipped = read_book(path.read_bytes())
-    again = read_book(make_book(shipped.model))
+    again = read_book(make_book(shipped.model, lengths=any("seq=*" in key for key in shipped.places)))
     assert again.spec == shipped.spec
     assert shipped.places.keys() <= again.places.keys()
     # Functions that run once in a process are counted for the model that is traced first.

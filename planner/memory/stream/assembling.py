@@ -1,6 +1,7 @@
 """Traced events and placed ones in one order of time."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,20 +42,28 @@ def assembled(
     return RankStream(
         trace=trace,
         num_passes=num_passes,
-        event_sign=signs[order],
-        event_tensor=tensors[order],
-        event_segment=segment,
+        event_sign=_narrow(signs[order], np.int8),
+        event_tensor=_narrow(tensors[order], np.int32),
+        event_segment=_narrow(segment, np.int32),
         event_in_backward=in_backward,
-        event_return=None if waiting is None or lead is None else _returns(waiting, lead),
+        event_return=None if waiting is None or lead is None else _narrow(_returns(waiting, lead), np.int32),
         history=None if waiting is None or lead is None or streams is None else _history(waiting, lead, streams),
         step_segments=tuple(steps),
         fixed=np.concatenate([np.tile(trace.bytes_fixed, num_passes), column(placed.fixed)]),
         per_sample=np.concatenate([np.tile(trace.bytes_per_sample, num_passes), _sparse(placed.per_sample, own)]),
-        cuda_stream=np.concatenate([np.zeros(traced, dtype=np.int64), _sparse(placed.cuda_stream, own)]),
-        category=np.concatenate([np.tile(trace.category, num_passes), column(placed.category)]),
+        cuda_stream=_narrow(
+            np.concatenate([np.zeros(traced, dtype=np.int64), _sparse(placed.cuda_stream, own)]), np.int8
+        ),
+        category=_narrow(np.concatenate([np.tile(trace.category, num_passes), column(placed.category)]), np.int8),
         labels=placed.label,
         label_modules=placed.module,
     )
+
+
+def _narrow(values: IntArray, to: type[np.signedinteger[Any]]) -> IntArray:
+    """The same numbers in fewer bytes: a search keeps the streams of hundreds of ranks. Bytes of storages are never
+    narrowed, and numpy widens what is multiplied with them."""
+    return cast("IntArray", values.astype(to))
 
 
 class _Order:
