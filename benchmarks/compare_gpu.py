@@ -12,12 +12,12 @@ import importlib.metadata
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.cases import Case, case_from
-from benchmarks.gpu.causes import causes, told
+from benchmarks.gpu.causes import causes, of_the_cpu, told
 from gpu_plan.planner.errors import InputError, PlanError
 from gpu_plan.planner.memory.stream.moments import Phase
 
@@ -69,8 +69,17 @@ def version_differences(environment: Row) -> list[str]:
     return told
 
 
-def compare(rows: Sequence[Row]) -> Row:
-    """All cases of a measurement beside their estimates. InputError when the rows make no sense."""
+def _share(line: Row) -> str:
+    return "" if line.get("peak_error") is None else f"peak {line['peak_error']:+.2%}; "
+
+
+def _unsaid(text: str) -> None:
+    return None
+
+
+def compare(rows: Sequence[Row], report: Callable[[str], None] = _unsaid) -> Row:
+    """All cases of a measurement beside their estimates, each reported as soon as it is known. InputError when the rows
+    make no sense."""
     from benchmarks.gpu.estimates import Estimator, cluster_of
 
     workers = [row for row in rows if row["kind"] == "worker"]
@@ -90,15 +99,18 @@ def compare(rows: Sequence[Row]) -> Row:
         except Exception as problem:  # one case that cannot be traced must not cost the table of all others
             reason = str(problem) if isinstance(problem, PlanError) else f"{type(problem).__name__}: {problem}"
             others.append({"id": case.id, "status": "no estimate", "reason": reason.partition("\n")[0][:300]})
+            report(f"    {case.id}: no estimate: {others[-1]['reason']}")
             continue
-        line = figures(case, row, judgement)
+        line = figures(case, row, judgement, estimator.profile(judgement))
         # Four-bit weights are packed: their number of elements says nothing.
         line["causes"] = causes(line, row)
         line["told"] = told(line, row)
+        report(f"{len(compared) + 1:3} {case.id}: {_share(line)}{line['told'] or 'no part differs'}")
         line["other_model"] = case.peft != "qlora" and row.get("parameters", parameters) != parameters
         compared.append(line)
     return {
         "environment": environment,
+        "of_the_cpu": [] if environment.get("gpu") else of_the_cpu(compared),
         "context": [{"group": w["group"], **w["context"]} for w in workers if "context" in w],
         "differences": version_differences(environment) + _other_models(compared),
         "cases": sorted(compared, key=lambda line: -abs(line.get("peak_error") or 0)),
@@ -117,12 +129,12 @@ def _case(row: Row) -> Case:
         raise InputError(f"a case cannot be read: {problem}") from None
 
 
-def figures(case: Case, row: Row, judgement: Any) -> Row:
+def figures(case: Case, row: Row, judgement: Any, profile: Any) -> Row:
     """Both sides of one case in bytes; errors are relative, positive where the estimate is high."""
-    profile = judgement.profile
     line: Row = {
         "id": case.id,
         "status": row["status"],
+        "case": case.as_row(),
         "verdict": judgement.verdict,
         "predicted_peak": profile.peak_allocated_bytes,
         "predicted_at_rest": profile.at_rest_bytes,
@@ -212,6 +224,8 @@ def markdown(found: Row) -> str:
     lines += ["|---|---|---|---|---|---|---|---|---|", *(_line(case) for case in found["cases"])]
     lines += ["", "Causes, the largest parts of each difference first:", ""]
     lines += [f"- {case['id']}: {case['told']}" for case in found["cases"] if case.get("told")] or ["- none"]
+    if found["of_the_cpu"]:
+        lines += ["", "Of the CPU, in a dry run:", "", *(f"- {text}" for text in found["of_the_cpu"])]
     if found["without_comparison"]:
         lines += ["", "Not compared:", ""]
         lines += [f"- {other['id']}: {other['status']}: {other['reason']}" for other in found["without_comparison"]]
@@ -219,14 +233,18 @@ def markdown(found: Row) -> str:
 
 
 def _line(case: Row) -> str:
-    predicted = f"{case['predicted_peak'] / 2**20:,.1f}"
+    predicted = f"{case['predicted_peak'] / 2**20:,.2f}"
     if case["status"] == "oom":
         return f"| {case['id']} | out of memory | {predicted} | verdict: {case['verdict']} | | | | | |"
     errors = [case.get("peak_error"), case.get("above_rest_error")]
     errors += [case["phases"][name]["error"] for name in _PHASES] + [case.get("reserved_error")]
     cells = " | ".join("" if error is None else f"{error:+.2%}" for error in errors)
-    measured = "" if case["measured_peak"] is None else f"{case['measured_peak'] / 2**20:,.1f}"
+    measured = "" if case["measured_peak"] is None else f"{case['measured_peak'] / 2**20:,.2f}"
     return f"| {case['id']} | {measured} | {predicted} | {cells} |"
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -236,7 +254,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--out", type=Path, help="folder for comparison.json and .md (the same)")
     arguments = parser.parse_args(words)
     try:
-        found = compare(read_rows(arguments.folder))
+        found = compare(read_rows(arguments.folder), _to_stderr)
     except InputError as problem:
         print(f"compare_gpu: error: {problem}", file=sys.stderr)
         return 2

@@ -74,3 +74,38 @@ def _around(line: dict[str, Any]) -> list[dict[str, Any]]:
         nearest = bounds["low"] if outside < bounds["low"] else bounds["high"]
         found.append(_part("outside the allocator", nearest - outside, "CUDA context, modules, libraries"))
     return found
+
+
+_OF_THE_CPU = (
+    (
+        lambda case: "8bit" in case["optimizer"],
+        "bitsandbytes steps 8-bit states on a CPU as whole tensors in fp32 (backends/cpu/ops.py: "
+        "_optimizer_update_8bit_blockwise_cpu), where one CUDA kernel steps them in place",
+    ),
+    (
+        lambda case: case["precision"] == "fp16-mixed" and case["stack"] != "plain",
+        "accelerate has no fp16 on a CPU: the step runs in fp32 (accelerator.py: Accelerator.__init__, `native_amp`)",
+    ),
+    (
+        lambda case: (
+            case["precision"] == "bf16-mixed" and any(word in case["model"] for word in ("t5", "gpt2", "bert"))
+        ),
+        "a CPU's autocast leaves `pow` (gelu_new) and layer norms in 16 bits, CUDA's takes them to fp32, as planned "
+        "(pytorch aten/src/ATen/autocast_mode.cpp)",
+    ),
+    (
+        lambda case: case["checkpointing"] == "full",
+        "each checkpoint keeps the state of the CPU's generator, 5,056 bytes, and a recomputation more of them "
+        "(torch/utils/checkpoint.py: _checkpoint_without_reentrant_generator), which a GPU's run has in host memory",
+    ),
+)
+"""By rule from the case: what a CPU does otherwise than a GPU."""
+
+
+def of_the_cpu(lines: list[dict[str, Any]]) -> list[str]:
+    """What a CPU does otherwise in cases that differ, each with their number; those that nothing explains are named."""
+    apart = [line["case"] for line in lines if line.get("causes")]
+    counted = [(sum(map(holds, apart)), text) for holds, text in _OF_THE_CPU]
+    left = [case["id"] for case in apart if not any(holds(case) for holds, _ in _OF_THE_CPU)]
+    told = [f"{text}: {count} cases" for count, text in counted if count]
+    return [*told, *([f"not explained by these: {', '.join(left)}"] if left else [])]

@@ -8,6 +8,7 @@ from benchmarks.gpu.cases import Case
 from benchmarks.gpu.models import read_config
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
+from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.model.adapt import adapt
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.build.construct import build_model
@@ -90,7 +91,7 @@ class Estimator:
         built = self._built(case)
         evaluator: Any = Evaluator(
             provider=built,  # type: ignore[arg-type]
-            workload=workload_of(case),
+            workload=workload_of(case, on_cpu=self.cluster.gpu.is_cpu),
             cluster=self.cluster,
             speed=RooflineModel(),
         )
@@ -102,6 +103,13 @@ class Estimator:
         batch = Batch(micro_batch=case.micro_batch, accumulation_steps=case.grad_accum)
         judgement: StepJudgement = evaluator.simulate(evaluator.judge(family, batch))
         return judgement
+
+    def profile(self, judgement: StepJudgement) -> MemoryProfile:
+        """Its figures as the measured allocator counts them: a CPU's gives what is asked for, without blocks."""
+        if not self.cluster.gpu.is_cpu:
+            return judgement.profile
+        stream, micro_batch = judgement.plan.stream, judgement.batch.micro_batch
+        return measure(stream, micro_batch, stream.requested(micro_batch))
 
     def spec(self, case: Case) -> ModelSpec:
         """Parameters of the case's model."""
@@ -129,12 +137,17 @@ def adapter_of(case: Case) -> Adapter | None:
     )
 
 
-def workload_of(case: Case) -> Workload:
+_ON_CPU = {"adamw": "adamw-forloop"}
+"""torch/optim/optimizer.py: _default_to_fused_or_foreach takes foreach on accelerators alone."""
+
+
+def workload_of(case: Case, *, on_cpu: bool = False) -> Workload:
     """The case in the words of the planner; a forced backend is still torch's own attention."""
+    optimizer = _ON_CPU.get(case.optimizer, case.optimizer) if on_cpu else case.optimizer
     return Workload(
         seq_len=case.seq_len,
         precision=Precision(case.precision),
-        optimizer=Optimizer(case.optimizer),
+        optimizer=Optimizer(optimizer),
         attention=Attention.EAGER if case.attention == "eager" else Attention.SDPA,
         stack=Stack(case.stack),
         clipping=case.clipping,

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import compare_gpu, measure_gpu
 from benchmarks.gpu.cases import Case, case_from, dry_groups, groups
-from benchmarks.gpu.causes import causes, told
+from benchmarks.gpu.causes import causes, of_the_cpu, told
 from benchmarks.gpu.memory import trimmed
 from gpu_plan.planner.errors import InputError
 
@@ -58,8 +58,10 @@ def test_memory_at_rest_settles(rows: list[dict[str, Any]]) -> None:
 
 @pytest.mark.slow
 def test_estimates_are_near_what_was_measured(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Blocks of 512 bytes are most of the difference at this size."""
-    found = compare_gpu.compare(rows)
+    """Each is reported as soon as it is known."""
+    said: list[str] = []
+    found = compare_gpu.compare(rows, said.append)
+    assert len(said) == 4
     assert len(found["cases"]) == 4
     assert not found["without_comparison"]
     assert found["differences"] == []
@@ -119,6 +121,18 @@ def test_a_dry_run_has_every_case_small() -> None:
         assert sizes["vocab_size"] == 512, case.id
         assert 2 in sizes.values(), case.id  # layers, under whatever name
         assert case_from(json.loads(json.dumps(case.as_row()))) == case
+
+
+def test_what_a_cpu_does_otherwise_is_named_and_what_is_left_too() -> None:
+    def line(*causes: dict[str, Any], **changes: Any) -> dict[str, Any]:
+        case = Case(model="meta-llama/Llama-3.2-1B", seq_len=8, micro_batch=1, **changes)
+        return {"case": case.as_row(), "causes": list(causes)}
+
+    part = {"part": "step above rest", "bytes": 1, "look": ""}
+    assert of_the_cpu([line(), line(optimizer="adamw-8bit")]) == []
+    told = of_the_cpu([line(part, optimizer="adamw-8bit"), line(part, checkpointing="full"), line(part, peft="qlora")])
+    assert [text.rpartition(": ")[2] for text in told[:2]] == ["1 cases", "1 cases"]
+    assert told[2] == "not explained by these: Llama-3.2-1B s8 b1 peft=qlora"
 
 
 def test_causes_name_the_parts_that_differ() -> None:
