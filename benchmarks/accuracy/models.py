@@ -24,7 +24,7 @@ _SIZES = {
     "intermediate": ("intermediate_size", "n_inner", "d_ff"),
     "vocab": ("vocab_size",),
 }
-"""A row's `arch` and where configs have the same."""
+"""A row's `arch`, which may use these names as well, and where configs have the same."""
 _WHOLE = frozenset({"hidden", "layers", "heads", "intermediate", "vocab"})
 """Sizes without which `arch` tells no model."""
 _MOST_SIZE = 2**20
@@ -123,9 +123,10 @@ def sizes_of(row: Row) -> dict[str, int]:
         return {}
     found = {}
     for key in _SIZES:
-        if arch.get(key) is None:
+        name = next((name for name in (key, *_SIZES[key]) if arch.get(name) is not None), None)
+        if name is None:
             continue
-        size = whole(row, f"arch.{key}")
+        size = whole(row, f"arch.{name}")
         if size is None or size > _MOST_SIZE:
             raise SetAside(f"its {key} makes no sense")
         found[key] = size

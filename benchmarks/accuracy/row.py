@@ -1,6 +1,7 @@
 """One row of a truth file, read field by field: whatever stands there, the answer is a value or a reason."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,28 @@ def needed(row: Row, path: str, called: str, most: int) -> int:
     if value is None or value > most:
         raise SetAside(f"{called} makes no sense")
     return value
+
+
+_OTHER_TASKS = re.compile(r"\b(dpo|ipo|kto|orpo|simpo|cpo|reward|rm|ppo|grpo|rloo|rlhf|gkd|distill\w*)\b")
+_AXES = ("dp", "tp", "pp", "cp", "ep")
+
+
+def check_sense(row: Row) -> None:
+    """SetAside for a training run that says what no rule can read where a default would otherwise be taken, or that is
+    no step of one model on one batch."""
+    if not isinstance(field(row, "quantization"), str | None):
+        raise SetAside("quantization makes no sense")
+    if not isinstance(field(row, "compile"), bool | None):
+        raise SetAside("whether it is compiled makes no sense")
+    counts = {"gradient accumulation": "grad_accum", **{f"degree {axis}": f"parallel.{axis}" for axis in _AXES}}
+    for called, path in counts.items():
+        if field(row, path) is not None and whole(row, path) is None:
+            raise SetAside(f"{called} makes no sense")
+    if not isinstance(field(row, "parallel"), Mapping | None):
+        raise SetAside("degrees of parallelism make no sense")
+    task = text(row, "task").lower()
+    if _OTHER_TASKS.search(task):
+        raise SetAside(f"task {task}: no step of one model on one batch")
 
 
 def is_true(row: Row, path: str) -> bool:

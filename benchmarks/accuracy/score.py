@@ -42,7 +42,11 @@ class Scorer:
     ) -> Scored:
         """`tell` is given one line for each row that was scored; rows that are `kept` are not judged again."""
         lines: list[Line] = []
-        aside: list[Aside] = []
+        aside = [
+            Aside(id=stray, group="without group", kind="memory", reason="no row: an object is needed")
+            for truth in truths
+            for stray in truth.strays
+        ]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for row, kind in (

@@ -82,6 +82,8 @@ class Truth:
     """Of each row."""
     unknown: tuple[tuple[str, int], ...]
     """Fields that no rule reads, with the number of rows that have them."""
+    strays: tuple[str, ...] = ()
+    """What stands among the rows and is none."""
 
 
 def read_truth(path: Path, kind: Kind | None = None) -> Truth:
@@ -89,10 +91,12 @@ def read_truth(path: Path, kind: Kind | None = None) -> Truth:
 
     `kind`: what the rows are about; None to tell by the rows themselves.
     """
-    rows = _rows(path, _loaded(path))
+    loaded = _rows(path, _loaded(path))
+    rows = tuple(row for row in loaded if isinstance(row, dict))
+    strays = tuple(f"entry {place}" for place, row in enumerate(loaded, 1) if not isinstance(row, dict))
     unknown = Counter(name for row in rows for name in row if name not in _FIELDS)
     kinds = tuple([kind] * len(rows) if kind else _kinds(rows))
-    return Truth(path=path, rows=rows, kinds=kinds, unknown=tuple(sorted(unknown.items())))
+    return Truth(path=path, rows=rows, kinds=kinds, unknown=tuple(sorted(unknown.items())), strays=strays)
 
 
 def _loaded(path: Path) -> Any:
@@ -107,13 +111,14 @@ def _loaded(path: Path) -> Any:
         raise InputError(f"{path}: cannot be read as published measurements: {told}") from None
 
 
-def _rows(path: Path, loaded: Any) -> tuple[Row, ...]:
+def _rows(path: Path, loaded: Any) -> tuple[Any, ...]:
+    """What the file lists, rows among it."""
     if isinstance(loaded, dict):
         lists = [loaded[name] for name in _LISTS if isinstance(loaded.get(name), list)]
         loaded = [row for rows in lists for row in rows] if lists else None
-    if not isinstance(loaded, list) or not all(isinstance(row, dict) for row in loaded):
+    if not isinstance(loaded, list) or (loaded and not any(isinstance(row, dict) for row in loaded)):
         raise InputError(f"{path}: no list of measured rows: give a JSON list of objects, or an object with `rows`")
-    if not any(len(_FIELDS & set(row)) >= _RECOGNISED and "measured" in row for row in loaded):
+    if not any(len(_FIELDS & set(row)) >= _RECOGNISED and "measured" in row for row in loaded if isinstance(row, dict)):
         raise InputError(f"{path}: no row has a `measured` beside the fields of a run: this is no truth file")
     return tuple(loaded)
 

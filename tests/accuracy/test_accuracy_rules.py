@@ -120,6 +120,9 @@ def test_a_model_is_found_by_its_sizes_or_not_at_all() -> None:
     sizes = {"heads": 32, "hidden": 4096, "intermediate": 14336, "kv_heads": 8, "layers": 32, "vocab": 128256}
     found = case_of({**BY_ID[TITAN], "model": "someone/renamed", "arch": sizes}, MODELS)
     assert isinstance(found, TitanCase)
+    configs = {"num_attention_heads": 32, "hidden_size": 4096, "intermediate_size": 14336, "num_key_value_heads": 8}
+    named = {**BY_ID[TITAN], "arch": {**configs, "num_hidden_layers": 32, "vocab_size": 128256}}
+    assert case_of({**named, "model": "someone/renamed"}, MODELS) == found
     assert _reason(SINGLE, model="someone/renamed") == "model not at hand"
     assert _setup(SINGLE, model="TheBloke/Mistral-7B-v0.1-GPTQ").model == "mistralai/Mistral-7B-v0.1"
 
@@ -153,6 +156,14 @@ def test_a_row_s_name_is_no_path(tmp_path: Path) -> None:
         ({"parallel": {"tp": 2}}, "tensor, pipeline"),
         ({"model": "mistralai/Mixtral-8x7B-v0.1"}, "experts"),
         ({"lora": {"rank": 8}}, "adapted modules not stated"),
+        ({"quantization": {"bits": 3}}, "quantization makes no sense"),
+        ({"compile": "max-autotune"}, "whether it is compiled makes no sense"),
+        ({"grad_accum": 0}, "gradient accumulation makes no sense"),
+        ({"grad_accum": "two"}, "gradient accumulation makes no sense"),
+        ({"parallel": {"dp": 1.5}}, "degree dp makes no sense"),
+        ({"parallel": "none"}, "degrees of parallelism make no sense"),
+        ({"task": "dpo"}, "task dpo: no step of one model on one batch"),
+        ({"arch": {"hidden_size": 4097}}, "its hidden (4097) is not that of mistralai/Mistral-7B-v0.1"),
     ],
 )
 def test_what_cannot_be_said_is_set_aside_in_words(changed: Row, told: str) -> None:
@@ -277,6 +288,16 @@ def test_a_file_that_is_none_is_one_line_and_exit_2(
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "truth.json" in told
+
+
+def test_what_is_no_row_is_set_aside_and_the_others_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, rows = tmp_path / "truth.json", tmp_path / "rows.json"
+    path.write_text(json.dumps([7, {**BY_ID[SINGLE], "model": "someone/else"}, None]))
+    assert main(["--truth", str(path), "--rows", str(rows)]) == 0
+    capsys.readouterr()
+    aside = {row["id"]: row["reason"] for row in json.loads(rows.read_text())["set_aside"]}
+    stray = "no row: an object is needed"
+    assert aside == {"entry 1": stray, "entry 3": stray, SINGLE: "model not at hand"}
 
 
 def test_unknown_fields_are_one_note_and_the_rest_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

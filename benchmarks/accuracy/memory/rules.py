@@ -2,7 +2,7 @@
 
 import re
 
-from benchmarks.accuracy.row import Row, SetAside, field, number, text, whole
+from benchmarks.accuracy.row import Row, SetAside, check_sense, field, number, text, whole
 
 _AXES = ("tp", "pp", "cp", "ep")
 _UNEVEN = ("variable", "cap", "unpacked", "truncation", "not fixed")
@@ -30,6 +30,7 @@ def check(row: Row, degrees: tuple[str, ...] = ()) -> None:
             raise SetAside("does not say which statistic it reports" if field(row, "measured") else "nothing measured")
     if any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in _AXES if axis not in degrees):
         raise SetAside("tensor, pipeline, context or expert parallelism")
+    check_sense(row)
 
 
 def check_lengths(row: Row) -> None:

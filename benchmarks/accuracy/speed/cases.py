@@ -7,7 +7,18 @@ from typing import Any
 
 from benchmarks.accuracy.machines import cluster_of
 from benchmarks.accuracy.models import Models, sizes_of
-from benchmarks.accuracy.row import Row, SetAside, field, is_true, needed, number, software_group, text, whole
+from benchmarks.accuracy.row import (
+    Row,
+    SetAside,
+    check_sense,
+    field,
+    is_true,
+    needed,
+    number,
+    software_group,
+    text,
+    whole,
+)
 from benchmarks.accuracy.speed import internevo, megatron
 from benchmarks.accuracy.speed.internevo import zero1_of
 from benchmarks.accuracy.speed.setup import Setup
@@ -88,6 +99,7 @@ def _check(row: Row) -> None:
         raise SetAside("which DeepSpeed stage ran is not stated")
     if number(row, "measured.tokens_per_s_per_gpu") is None and number(row, "measured.step_time_s") is None:
         raise SetAside("no speed")
+    check_sense(row)
 
 
 def _is_megatron(row: Row) -> bool:
