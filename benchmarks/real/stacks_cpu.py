@@ -130,7 +130,9 @@ def run(stack: str, adapters: str, folder: Path) -> Seen:
 def _loop(model: Any, *, wrapped: bool, watch: Any) -> None:
     from accelerate import Accelerator
 
-    watch(model)
+    watch(
+        model.train()
+    )  # else bitsandbytes packs frozen layers anew for a CPU's bf16 (nn/modules.py: Linear4bit.forward)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer: Any = torch.optim.AdamW(trained, lr=1e-4)
     batch = {key: torch.tensor([row[key] for row in rows()[:BATCH]]) for key in rows()[0]}
@@ -375,7 +377,27 @@ def _write(found: list[dict[str, Any]]) -> None:
         wrong = [f"{name}: {a}, not {b}" for name, (a, b) in row["facts"].items() if a != b]
         cells = [row["model"], row["adapters"], row["stack"], *sizes, "yes" if row["equal"] else "no"]
         lines.append(f"| {' | '.join([*cells, 'hold' if not wrong else '; '.join(wrong)])} |")
-    RESULTS.joinpath("stacks_cpu.md").write_text("\n".join(lines) + "\n")
+    RESULTS.joinpath("stacks_cpu.md").write_text("\n".join([*lines, *_every_stack(found)]) + "\n")
+
+
+def _every_stack(found: list[dict[str, Any]]) -> list[str]:
+    """Every stack, and what of it was compared here; what was only read names its files."""
+    lines = ["", "## Every stack, and what was compared", "", "| stack | project | compared |", "|---|---|---|"]
+    for stack in Stack:
+        traits = stack.traits
+        of = f"{traits.project} {traits.version}".strip() + (f" at {traits.commit[:12]}" if traits.commit else "")
+        mine = [row for row in found if row["stack"] == stack.value]
+        if mine:
+            equal = sum(row["equal"] and row["facts_hold"] for row in mine)
+            told = (
+                f"run: {equal} of {len(mine)} jobs equal in types and bytes of parameters, gradients and optimizer "
+                "state, and in clipping, loss and what is held as backward begins"
+            )
+        else:
+            read = "; ".join(f"{fact.about}: `{fact.source}`" for fact in traits.facts if fact.source)
+            told = f"read, not run: {read}"
+        lines.append(f"| {stack.value} | {of} | {told} |")
+    return lines
 
 
 if __name__ == "__main__":
