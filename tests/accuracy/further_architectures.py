@@ -1,4 +1,4 @@
-"""Families that neither the catalog nor another list has, built from transformers' own config classes, narrow."""
+"""Families that no other list has, built from transformers' own config classes, narrow."""
 
 from typing import Any
 

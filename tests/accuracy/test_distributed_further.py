@@ -1,4 +1,4 @@
-"""Ranks of families from outside the catalog, replayed against real ones on gloo."""
+"""Ranks of families that no other list has, replayed against real ones on gloo."""
 
 from functools import cache
 
@@ -19,7 +19,7 @@ NAMED = {
     "xlm-roberta": 1920,
     # Rotary frequencies stand in fp32 until the first forward casts buffers (_runtime_utils.py: _root_pre_forward).
     "olmo, fsdp1": 64,
-    # Each layer keeps its last state; the replay lets the next forward begin before the old one goes.
+    # Its layers keep their last state, from which each further pass begins; the replay repeats the first.
     "recurrentgemma": 1024,
     # A frozen table of positions, which the comparison leaves out of the real side (as Whisper's).
     "pegasus, zero3": 512 * 64 * 4,

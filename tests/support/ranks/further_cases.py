@@ -1,4 +1,4 @@
-"""Jobs of families that neither the catalog nor another list has, written down before any of them was run."""
+"""Jobs of families that no other list has, written down before any of them was run."""
 
 from gpu_plan.planner.workload.training import Checkpointing, Precision
 from tests.support.ranks.case import RankCase
