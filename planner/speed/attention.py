@@ -16,7 +16,7 @@ import numpy as np
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.speed.model import Kernel
-from gpu_plan.planner.speed.rates import Rate, complete_shares, efficiency_data, own_or_kin, sure
+from gpu_plan.planner.speed.rates import Rate, burst_share, complete_shares, efficiency_data, is_like, own_or_kin, sure
 
 Direction = Literal["forward", "backward"]
 
@@ -82,7 +82,7 @@ def _blocks_waited(gpu: Gpu, kernel: str, direction: str, head_dim: int) -> tupl
     others do."""
     rows = [row for row in efficiency_data()["waiting"] if row["pass"] == direction]
     near = [row for row in rows if row["gpu"] == gpu.id] or [
-        row for row in rows if _alike(load_gpus()[row["gpu"]], gpu)
+        row for row in rows if gpu.compute_capability is not None and is_like(load_gpus()[row["gpu"]], gpu)
     ]
     if not near and direction == "backward":
         ahead = _blocks_waited(gpu, kernel, "forward", head_dim)
@@ -100,13 +100,6 @@ def _blocks_waited(gpu: Gpu, kernel: str, direction: str, head_dim: int) -> tupl
     return max(every), expected, min(every)
 
 
-def _alike(one: Gpu, other: Gpu) -> bool:
-    """Of one architecture, and both of a data centre or neither."""
-    if one.compute_capability is None or other.compute_capability is None:
-        return False
-    return one.architecture == other.architecture and one.compute_capability[0] == other.compute_capability[0]
-
-
 @functools.cache
 def backward_blocks() -> tuple[float, ...]:
     """Blocks backward over those forward, of kernels of which both were measured."""
@@ -121,13 +114,15 @@ def backward_blocks() -> tuple[float, ...]:
 
 
 def _by_product(gpu: Gpu, known: Mapping[str, tuple[float, float, float]]) -> Mapping[str, tuple[float, float, float]]:
-    """What attention reaches on others, on a device whose products alone were measured: as much beside its products
-    as beside theirs. Each device with a table left out, that is 15 % off in the mean, its share of the peak 17 %
-    (python -m benchmarks.accuracy.kernels.left_out)."""
+    """What attention reaches on others, on a device without a table: as much beside its products as beside theirs.
+
+    Each device with a table left out, that is 15 % off in the mean, its share of the peak 17 % (python -m
+    benchmarks.accuracy.kernels.left_out).
+    """
     products = complete_shares("16-bit")
-    if gpu.id in known or gpu.id not in products:
+    if gpu.id in known:
         return known
-    own = products[gpu.id][1]
+    own = burst_share(gpu).expected
     return {
         gpu_id: (
             slow * own / products[gpu_id][1],

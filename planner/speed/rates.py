@@ -3,7 +3,7 @@
 import functools
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +17,9 @@ from gpu_plan.planner.trace.events import FloatArray
 
 _BASES = ("measured", "source", "assumed")
 _SIXTEEN_BIT = ("bfloat16", "float16")
+_FEW_LANES = 2.5
+"""Between tensor cores that add up in fp32 at half their rate, twice as fast as the float32 lanes, and whole ones, four
+times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,15 +140,44 @@ def _alone() -> frozenset[str]:
     return frozenset(row["gpu"] for row in efficiency_data()["matmul"] if row.get("alone"))
 
 
-def training_share(architecture: str) -> tuple[float, float]:
+def training_share(gpu: Gpu) -> tuple[float, float]:
     """Slow and expected share of a burst's rate that the products of a training step reach."""
-    known: dict[str, tuple[float, float]] = {
-        row["architecture"]: (row["share"] * row["low"], row["share"]) for row in efficiency_data()["training"]
-    }
-    if architecture in known:
-        return known[architecture]
-    shares = [share for _, share in known.values()]
+    rows = efficiency_data()["training"]
+    for row in rows:
+        if is_like(gpu, load_gpus()[row["gpu"]]):
+            return row["share"] * row["low"], row["share"]
+    shares = [row["share"] for row in rows]
     return min(shares), median(shares)
+
+
+def is_like(one: Gpu, other: Gpu) -> bool:
+    """Of one architecture, and both of a data centre or neither, which the capability's first number tells."""
+    if one.architecture != other.architecture:
+        return False
+    return one.compute_capability is None or one.compute_capability[:1] == (other.compute_capability or ())[:1]
+
+
+def _is_halved(gpu: Gpu) -> bool:
+    """Whether tensor cores add up in fp32 at half their rate, twice the float32 lanes' peak: GeForce, L20, L40.
+
+    They reach all of that peak whatever the architecture, since they do not draw what their board may take. Of three
+    measured ones each is told by the others within 10 % in the mean, by its architecture within 24.
+    """
+    lanes = gpu.peak_flops.get("float32")
+    if lanes is None or gpu.is_cpu or (gpu.compute_capability or (0, 0)) < (7, 0):
+        return False
+    return usable_peak(gpu, "float16").expected < _FEW_LANES * lanes
+
+
+def products_of(gpu: Gpu, width: str) -> Mapping[str, tuple[float, float, float]]:
+    """Shares of devices that tell something of this one's products: those whose tensor cores are alike, or all."""
+    every, catalog = complete_shares(width), load_gpus()
+    alike = {
+        name: shares
+        for name, shares in every.items()
+        if name == gpu.id or (name not in _alone() and _is_halved(catalog[name]) == _is_halved(gpu))
+    }
+    return alike or every
 
 
 def beside_each_other(
@@ -168,6 +200,16 @@ def misaligned_share() -> Rate:
     load them (NVIDIA, Matrix Multiplication Background: Tensor Core Requirements)."""
     row = efficiency_data()["misaligned"]
     return Rate(slow=row["slow"], expected=row["share"], fast=1.0, basis="source", note="")
+
+
+def burst_share(gpu: Gpu, width: str = "16-bit") -> Rate:
+    """Share of the dense peak that large products reach in bursts."""
+    known = products_of(gpu, width)
+    found = own_or_kin(gpu, known, "matrix products in bursts")
+    if gpu.id in known or not _is_halved(gpu) or found.basis == "source":
+        return found
+    note = f"{found.note.partition(',')[0]}, the median of {len(known)} devices whose tensor cores are halved alike"
+    return replace(found, basis="source", note=note)
 
 
 def _width(dtype: str) -> str:
@@ -205,11 +247,10 @@ def matmul_share(gpu: Gpu, dtype: str) -> Rate:
     """Share of the dense peak that large matrix products of a training step reach."""
     if gpu.is_cpu:
         return sure(1.0, "assumed", "")
-    every = complete_shares(_width(dtype))
-    known = {name: shares for name, shares in every.items() if name == gpu.id or name not in _alone()}
+    known = products_of(gpu, _width(dtype))
     exact = peak_key(dtype) not in ("float32", "tf32")
-    burst = own_or_kin(gpu, known, "matrix products in bursts")
-    slow, expected = training_share(gpu.architecture)
+    burst = burst_share(gpu, _width(dtype))
+    slow, expected = training_share(gpu)
     found = Rate(
         slow=min(burst.slow, min(typical for _, typical, _ in _rows(gpu, known)) * slow),
         expected=burst.expected * expected,
@@ -224,12 +265,13 @@ def matmul_share(gpu: Gpu, dtype: str) -> Rate:
 
 
 def _rows(gpu: Gpu, known: Mapping[str, tuple[float, float, float]]) -> list[tuple[float, float, float]]:
-    """The device's own figures, else its architecture's, else all."""
+    """The device's own figures, else those of devices like it, else its architecture's, else all."""
     if gpu.id in known:
         return [known[gpu.id]]
     catalog = load_gpus()
-    similar = [shares for gpu_id, shares in known.items() if catalog[gpu_id].architecture == gpu.architecture]
-    return similar or list(known.values())
+    similar = [shares for gpu_id, shares in known.items() if is_like(catalog[gpu_id], gpu)]
+    kin = [shares for gpu_id, shares in known.items() if catalog[gpu_id].architecture == gpu.architecture]
+    return similar or kin or list(known.values())
 
 
 def own_or_kin(gpu: Gpu, known: Mapping[str, tuple[float, float, float]], what: str) -> Rate:

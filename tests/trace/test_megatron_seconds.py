@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.accuracy.megatron.jobs import Job, stream
+from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.megatron.architecture import Architecture, Experts
 from gpu_plan.planner.megatron.layout import Layout
@@ -154,5 +155,5 @@ def test_the_step_passes_over_the_buffer_of_gradients():
 
 
 def test_what_one_source_measured_has_a_spread():
-    slow, expected = training_share("blackwell")
+    slow, expected = training_share(load_gpus()["b200"])
     assert slow < expected

@@ -118,8 +118,8 @@ def test_a_collective_takes_at_most_its_multiprocessors() -> None:
 def test_without_rows_the_architectures_median_stands_in_and_says_so() -> None:
     share = rates.matmul_share(find_gpu("A30"), "bfloat16")
     assert share.basis == "source"
-    assert "median of 6 ampere devices" in share.note
-    measured = ("a100-sxm-80", "a100-pcie-80", "rtx-a6000", "rtx-a5000", "rtx-3090", "a10g")
+    assert "median of 5 ampere devices" in share.note
+    measured = ("a100-sxm-80", "a100-pcie-80", "rtx-a6000", "rtx-a5000", "a10g")
     kin = [rates.matmul_share(GPUS[gpu_id], "bfloat16") for gpu_id in measured]
     assert share.expected == pytest.approx(median(one.expected for one in kin))
     assert share.slow == min(one.slow for one in kin)
@@ -186,3 +186,33 @@ def test_a_card_that_its_power_caps_tells_nothing_of_its_architecture() -> None:
     assert share.slow * t4.peak_flops["float16"] < 24e12 < share.fast * t4.peak_flops["float16"]
     assert other.architecture == t4.architecture
     assert rates.matmul_share(other, "float16").expected > 0.5
+
+
+def test_tensor_cores_that_are_halved_reach_their_peak_whatever_the_architecture() -> None:
+    """Best products of GeForce and L40: 0.94 to 1.10 of it."""
+    share = rates.burst_share(GPUS["rtx-5090"])
+    known = rates.complete_shares("16-bit")
+    halved = ("rtx-3090", "rtx-4090", "l40")
+    assert share.expected == pytest.approx(median(known[gpu_id][1] for gpu_id in halved))
+    assert share.basis == "source"
+    assert "3 devices whose tensor cores are halved alike" in share.note
+    catalog, errors, before = rates.load_gpus(), [], []
+    for gpu_id in halved:
+        own = known[gpu_id][1]
+        others = [known[other][1] for other in halved if other != gpu_id]
+        kin = [
+            known[other][1]
+            for other in known
+            if other != gpu_id and catalog[other].architecture == catalog[gpu_id].architecture
+        ]
+        errors.append(abs(median(others) / own - 1))
+        before.append(abs(median(kin) / own - 1))
+    assert sum(errors) / 3 < 0.11 < 0.2 < sum(before) / 3
+    assert rates.products_of(GPUS["a10"], "16-bit").keys().isdisjoint(halved)
+
+
+def test_newer_consumer_cards_are_not_slower_than_older_ones_by_their_kin() -> None:
+    def products(gpu_id: str) -> float:
+        return rates.matmul_share(GPUS[gpu_id], "bfloat16").expected * GPUS[gpu_id].peak_flops["bfloat16"]
+
+    assert products("rtx-5090") > products("rtx-4090") > products("rtx-3090") > products("rtx-3080")
