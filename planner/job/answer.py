@@ -146,8 +146,8 @@ def _without_host(other: Beside, found: Found[Any]) -> str | None:
 
 
 def _saved(found: Found[Any], task: AnyTask) -> SavedFiles | None:
-    """What the best plan of a training job leaves on disk."""
-    best = found.best
+    """What the best plan of a training job, tight or not, leaves on disk."""
+    best = found.plans[0] if found.plans else None
     return task.saved(best) if isinstance(best, StepJudgement) and isinstance(task, TrainingTask) else None
 
 

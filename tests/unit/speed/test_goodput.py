@@ -1,7 +1,13 @@
 """What failures and checkpoints take: published clusters, and what can never happen."""
 
+from unittest.mock import Mock
+
 import pytest
 
+from gpu_plan.planner.job.answer import _saved
+from gpu_plan.planner.search.search import Found
+from gpu_plan.planner.search.training.evaluate import StepJudgement
+from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.goodput import goodput
 
 
@@ -24,3 +30,11 @@ def test_more_devices_fail_more_often_and_save_more_often() -> None:
     assert large.failures == pytest.approx(100 * small.failures)
     assert large.checkpoint_every_seconds < small.checkpoint_every_seconds
     assert large.hours > small.hours
+
+
+def test_a_tight_plan_writes_its_checkpoints_too() -> None:
+    """Its job was told with a checkpoint of no bytes, every minute."""
+    tight = Mock(spec=StepJudgement, verdict="tight")
+    task = Mock(spec=TrainingTask)
+    assert _saved(Mock(spec=Found, plans=[tight], best=None), task) is task.saved.return_value
+    task.saved.assert_called_once_with(tight)
