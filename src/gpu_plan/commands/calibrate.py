@@ -1,6 +1,7 @@
 """`plan calibrate`: measures this machine for two minutes; later plans for it rest on that, and say so."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,7 +86,25 @@ def _measured(cluster: "Cluster", quick: bool) -> "Calibration":
         from gpu_plan.executor.calibrate.measure import measure
     except ImportError as problem:
         raise UsageError(f"plan calibrate runs torch, which is not installed: {problem}") from None
+    busy = busy_words(_load(), os.cpu_count() or 1)
+    if busy is not None:
+        print(f"plan: {busy}", file=sys.stderr)
     return measure(cluster, quick=quick, tell=lambda text: print(f"plan: {text} ...", file=sys.stderr))
+
+
+def _load() -> float:
+    """Processes that run or wait to, over the last minute; 0 where the system does not say."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def busy_words(load: float, processors: int) -> str | None:
+    """What other work does to the figures; None where the machine is as good as idle."""
+    if load < max(1.0, processors / 4):
+        return None
+    return (
+        f"this machine is at work (load {load:.1f} on {processors} processors): what is measured now is what it leaves;"
+        " calibrate again when it is idle"
+    )
 
 
 def _kept(cluster: "Cluster") -> "Calibration":

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_plan import cli
+from gpu_plan.commands.calibrate import busy_words
 from gpu_plan.commands.execute.learn import compared, learn
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import parse_cluster
@@ -187,3 +188,9 @@ def test_a_run_is_compared_by_its_slowest_rank_and_kept(cache: Path, capsys: pyt
 )
 def test_a_run_that_says_too_little_teaches_nothing(run: Any) -> None:
     assert compared(run) is None
+
+
+def test_a_busy_machine_is_told_before_it_is_measured() -> None:
+    assert busy_words(0.4, 2) is None
+    assert busy_words(8.0, 64) is None
+    assert "load 12.7 on 2 processors" in (busy_words(12.71, 2) or "")
