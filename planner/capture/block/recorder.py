@@ -90,6 +90,7 @@ class BlockRecorder(Recorder):
         written: list[torch.Tensor],
         args: tuple[Any, ...],
         out: Any,
+        moved: int,
     ) -> None:
         self.adopt(reads)
         if name in _COPIES and where == 0:
@@ -99,7 +100,7 @@ class BlockRecorder(Recorder):
                 self.assign(tensor, Category.INPUTS)
         if name in _PRODUCTS:
             self._take_workspace(where, backward=phase != 0)
-        super()._note_operator(func, name, where, phase, reads, written, args, out)
+        super()._note_operator(func, name, where, phase, reads, written, args, out, moved)
 
     def _follow_copy(self, reads: list[torch.Tensor], written: list[torch.Tensor]) -> None:
         """A copy of a weight that the program makes outside of any model, in another type or a second time."""

@@ -20,7 +20,7 @@ from gpu_plan.planner.trace.recording.engine_adds import IN_PLACE_ON_DEVICE, ZER
 from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.meta_results import meta_result
 from gpu_plan.planner.trace.recording.modules import BACKWARD, ModuleTracker
-from gpu_plan.planner.trace.recording.work import described, operator_flops
+from gpu_plan.planner.trace.recording.work import described, operator_flops, unread
 from gpu_plan.planner.trace.rules import Ruled
 
 _GRADIENTS = CATEGORY_INDEX[Category.GRADIENTS]
@@ -287,7 +287,8 @@ class Recorder(TorchDispatchMode):
         if not self.keeps_rules:
             scratch, ruled = scratch + [one.nbytes(0) for one in ruled if one.nbytes(0)], []
         self._scratch(scratch, ruled, name, where)
-        self._note_operator(func, name, where, phase, reads, written, args, out)
+        moved = _traffic((*reads, *written)) - _traffic(unread(func, args, kwargs))
+        self._note_operator(func, name, where, phase, reads, written, args, out, moved)
         return out
 
     def _answered(self, value: Any) -> Any:
@@ -308,8 +309,8 @@ class Recorder(TorchDispatchMode):
         written: list[torch.Tensor],
         args: tuple[Any, ...],
         out: Any,
+        moved: int,
     ) -> None:
-        moved = sum(tensor.numel() * _element_bytes(tensor) for tensor in (*reads, *written))
         self.raw.operators.append(
             RawOperator(
                 name=described(func, name, args),
@@ -350,6 +351,11 @@ def keep_gradients(raw: RawTrace) -> None:
     ]
     raw.kind[:] = [raw.kind[index] for index in kept]
     raw.subject[:] = [raw.subject[index] for index in kept]
+
+
+def _traffic(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes that pass through memory where each is read or written once."""
+    return sum(tensor.numel() * _element_bytes(tensor) for tensor in tensors)
 
 
 def _element_bytes(tensor: torch.Tensor) -> int:

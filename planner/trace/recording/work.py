@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+_ADDED = frozenset({"addmm", "addmv", "addbmm", "baddbmm"})
 _FLASH = {
     "aten::_flash_attention_forward": 0,
     "aten::_flash_attention_backward": 1,
@@ -49,3 +51,12 @@ def described(func: Any, name: str, args: tuple[Any, ...]) -> str:
     query, at = args[places["query"]], places["is_causal"]
     masked = "causal" if at < len(args) and args[at] is True else "full"
     return f"{name}[{masked},{query.shape[-1]}]"
+
+
+def unread(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Tensors that are handed over and not read: where `out=` has the result put, and what a product with `beta=0` does
+    not add (cuBLAS: C need not be valid where beta is 0)."""
+    found = [kwargs[one.name] for one in func._schema.arguments if one.is_out and one.name in kwargs]
+    if kwargs.get("beta", 1) == 0 and func._overloadpacket.__name__ in _ADDED:
+        found.append(args[0])
+    return found
