@@ -16,7 +16,7 @@ from gpu_plan.planner.speed.calibration.rates import (
     product_rate,
 )
 from gpu_plan.planner.speed.calibration.record import Calibration
-from gpu_plan.planner.speed.host import Issuing, allocation_share, host_operator_seconds
+from gpu_plan.planner.speed.host import Issuing, allocation_share, host_operator_seconds, view_share
 from gpu_plan.planner.speed.model import Collective, Kernel, StepWork
 from gpu_plan.planner.speed.operators import (
     BACKWARD,
@@ -272,7 +272,8 @@ def _issued(operators: Operators, bound: int) -> FloatArray:
 
 
 def hooked_seconds(work: StepWork, collectives: list[Collective]) -> FloatArray:
-    """Operators that hooks issue in each phase of one micro step: most, mean and fewest, (3, 3)."""
+    """Operators that hooks issue in each phase of one micro step: slow, expected and fast, (3, 3); what changes shapes
+    counts as the part of one that it takes."""
     found = np.zeros((3, NUM_PHASES))
     for one in collectives:
         if one.phase == "step" or not one.issued[1]:
@@ -281,7 +282,7 @@ def hooked_seconds(work: StepWork, collectives: list[Collective]) -> FloatArray:
         # What comes once in a step is spread over its micro steps.
         calls = one.count / (work.accumulation_steps if one.per == "step" else 1)
         phase = FORWARD if one.phase == "forward" else BACKWARD
-        found[:, phase] += np.array((most, (fewest + most) / 2, fewest)) * calls
+        found[:, phase] += (fewest + np.array(view_share()) * (most - fewest)) * calls
     return found
 
 

@@ -39,6 +39,12 @@ def allocation_share() -> tuple[float, float, float]:
     return row["slow"], row["share"], 0.0
 
 
+def view_share() -> tuple[float, float, float]:
+    """Host time of what only changes a shape, over that of an operator that computes: slow, expected, fast."""
+    row = efficiency_data()["viewing"]
+    return row["slow"], row["share"], 0.0
+
+
 def _processor(gpu: Gpu) -> tuple[float, float, float, str]:
     """Time that one core takes over that of the machine which was measured: longest, usual, shortest; and whose."""
     overhead = efficiency_data()["overhead"]

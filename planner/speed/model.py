@@ -62,7 +62,8 @@ class Collective:
     stride: int = 1
     """How far apart they are numbered: ranks between them, which compute one copy together, are in groups beside."""
     issued: tuple[int, int] = (0, 0)
-    """Operators that hooks issue around each call, fewest and most: they take the host's time, not the device's."""
+    """Operators that hooks issue around each call, those that fill memory or send it, and all, views among them: they
+    take the host's time, not the device's."""
 
     axis: Axis = "data"
     """The degree whose ranks take part."""
