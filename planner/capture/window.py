@@ -125,6 +125,8 @@ class Window:
         self._observed = Observed(construct=lambda: self._noticed.note(OPTIMIZER))
         self._afterwards: Afterwards | None = None
         self._turns = 0
+        self._moved: list[nn.Parameter] = []
+        """Parameters that had a gradient when an optimizer stepped."""
         self._recorder = StepRecorder(
             known=self._known,
             reads=self._reads,
@@ -292,6 +294,7 @@ class Window:
             raise InputError("an optimizer steps before any model has run forward in training mode")
         models = [model, *self._recorder.others]
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        self._moved += [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if not _any_in(owned, models):
             made = {id(p) for one in self._observed.made for group in one.param_groups for p in group["params"]}
             if not _any_in(made, models):
@@ -315,6 +318,8 @@ class Window:
         for other in self._recorder.others:
             if not _trained(other, self._observed.optimizers):
                 other.requires_grad_(False)  # a reference under no_grad, which TRL leaves as it was loaded
+        for parameter in self._moved:
+            parameter.requires_grad_(True)  # Lightning's `toggle_optimizer` freezes what another optimizer trains
         idle = bystanders(models) if self._request.follow else []
         for module in idle:
             module.requires_grad_(False)  # nothing trains it: no gradient and no state is planned for it
@@ -371,9 +376,9 @@ class Window:
             peft=NO_ADAPTERS if first is None else adapters_on(quantised=any(map(unpacked, models))),
             lora_rank=getattr(first, "r", None),
             lora_targets=tuple(sorted(getattr(first, "target_modules", None) or ())),
-            wrapper="deepspeed" if engine else wrapped[0] if wrapped and loop in _OWN_LOOPS else "",
+            wrapper="deepspeed" if engine else _wrapper(loop),
             engine=engine,
-            sharding=sharding.facts() if sharding.types and loop == "plain" else None,
+            sharding=sharding.facts() if (sharding.types and loop == "plain") or _asked(loop) else None,
             clipping=self._observed.clipping,
             compiled=self._observed.compiled,
             models=len(models),
@@ -424,6 +429,15 @@ class Window:
 
 _OWN_LOOPS = ("plain", "lightning")
 """Loops whose wrapping no launch changes."""
+
+
+def _asked(loop: str) -> str:
+    """What wraps the model where a loop of Accelerate's own says so itself."""
+    return sharding.asked if loop == "accelerate" else ""
+
+
+def _wrapper(loop: str) -> str:
+    return _asked(loop) or (wrapped[0] if wrapped and loop in _OWN_LOOPS else "")
 
 
 def _any_in(owned: set[int], models: list[nn.Module]) -> bool:

@@ -17,7 +17,9 @@ from torch import nn
 
 from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.script.texts import texts
+from gpu_plan.planner.capture.sharding.of_accelerate import take_degrees, take_plugin
 from gpu_plan.planner.capture.sharding.own import wrapped
+from gpu_plan.planner.capture.sharding.parameters import answer_for
 from gpu_plan.planner.capture.sharding.stand_ins import FullyShardedDataParallel, fully_shard, taken
 from gpu_plan.planner.errors import InputError
 
@@ -188,7 +190,10 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
         for whole in (nn, nn.parallel):
             stack.enter_context(mock.patch.object(whole, "DataParallel", DataParallel))
         when_imported("torch.distributed.fsdp", _take_sharding)
+        when_imported("torch.distributed.tensor", answer_for)
         when_imported("accelerate.launchers", _take_launchers)
+        when_imported("accelerate.parallelism_config", lambda home: take_degrees(home, world_size))
+        when_imported("accelerate.utils.dataclasses", take_plugin)
         when_imported("torch.distributed.rpc", _refuse_calls)
         when_imported("torch.distributed.optim", _refuse_sharded_state)
         when_imported("torch.distributed.tensor.parallel", _refuse_tensor_parallel)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 _SEQUENCES = (nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
@@ -15,7 +16,8 @@ class Order:
 
     A layer of sequences with `batch_first=False` reads `[time, samples, width]` (torch/nn/modules/rnn.py,
     activation.py), a recurrent cell `[samples, width]` at each moment. Where the model itself is given
-    `[time, samples]` as well, its second dimension counts samples.
+    `[time, samples]` as well, its second dimension counts samples. A packed sequence has lost its order: there the
+    loader's count of samples decides.
     """
 
     def __init__(self) -> None:
@@ -31,11 +33,13 @@ class Order:
         times, samples = int(first.shape[0]), int(first.shape[1])
 
         def look(layer: nn.Module, args: tuple[Any, ...]) -> None:
-            given = args[0] if args and isinstance(args[0], torch.Tensor) else None
+            given = args[0] if args and isinstance(args[0], (torch.Tensor, PackedSequence)) else None
             if given is None:
                 return
             if isinstance(layer, nn.RNNCellBase):
                 self.time_first |= given.dim() == 2 and given.shape[0] == samples
+            elif isinstance(given, PackedSequence):
+                self.time_first |= not layer.batch_first and batch_size == samples
             elif not getattr(layer, "batch_first", True):
                 self.time_first |= given.dim() == 3 and tuple(given.shape[:2]) == (times, samples)
 

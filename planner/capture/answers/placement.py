@@ -20,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from gpu_plan.planner.capture.answers.devices.defaults import gpu_dtype, host_dtype, type_name
 from gpu_plan.planner.capture.answers.devices.whereabouts import ANSWERS, users_own
+from gpu_plan.planner.capture.answers.host_lengths import TAKEN, with_lengths
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS, KnownValues
 
@@ -93,6 +94,8 @@ class Placement(TorchFunctionMode):
         # A script that puts nothing on the GPU works on the host alone, and there its tensors meet.
         if (self._on_cpu or not self.placed) and func not in _LOOKS and _mixes(args, kwargs):
             args, kwargs = tree_map_only(torch.Tensor, self.twin, (args, kwargs))
+        if func in TAKEN:
+            args = with_lengths(func, args, self._known, self.twin)
         made = func(*args, **kwargs)
         answer = _SOUND.get(func)
         if answer is not None and made.is_meta and made.numel() <= MAX_ELEMENTS:

@@ -27,6 +27,8 @@ class Sharding:
     """Whether a module other than the root keeps its gathered parameters from forward to backward."""
     replicas: int = 0
     """Copies of the sharded whole, where a mesh of two dimensions says so."""
+    asked: str = ""
+    """What wraps the model where Accelerate is asked to do it by the script itself; empty where it is not."""
 
     def note(self, policy: Any) -> None:
         """The policy of one wrapped module."""

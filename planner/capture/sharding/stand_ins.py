@@ -10,6 +10,7 @@ from torch import nn
 
 from gpu_plan.planner.capture.sharding.casts import cast_around, cast_floats
 from gpu_plan.planner.capture.sharding.own import sharding, wrapped
+from gpu_plan.planner.capture.sharding.parameters import as_sharded
 from gpu_plan.planner.errors import InputError
 
 _WHOLE = ("FULL_SHARD", "HYBRID_SHARD")
@@ -143,14 +144,6 @@ def fully_shard(
             one.__class__ = _sharded_class(type(one))
         one.to(torch.device("cuda"))
         cast_around(one, mp_policy)
-        _as_sharded(one, mesh)
+        as_sharded(one, mesh)
     return module
 
-
-def _as_sharded(module: nn.Module, mesh: Any) -> None:
-    """What a script asks its parameters for once they are DTensors: how they lie, and over which devices."""
-    from torch.distributed.tensor import Replicate, Shard
-
-    placements = (Replicate(), Shard(0)) if getattr(mesh, "ndim", 1) == 2 else (Shard(0),)
-    for parameter in module.parameters():
-        parameter.placements, parameter.device_mesh = placements, mesh
