@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.corpus.scripts import (
+    EIGHTH,
+    EIGHTH_RESULTS,
     EXPECTED,
     FIFTH,
     FIFTH_RESULTS,
@@ -34,9 +36,10 @@ THIRD_ARGUED = Path(__file__).parent / "argued_third_scripts.json"
 FOURTH_ARGUED = Path(__file__).parent / "argued_fourth_scripts.json"
 FIFTH_ARGUED = Path(__file__).parent / "argued_fifth_scripts.json"
 SIXTH_ARGUED = Path(__file__).parent / "argued_sixth_scripts.json"
+EIGHTH_ARGUED = Path(__file__).parent / "argued_eighth_scripts.json"
 SEVENTH_ARGUED = Path(__file__).parent / "argued_seventh_scripts.json"
 NOW_ARGUED = Path(__file__).parent / "argued_now.json"
-"""What is not right under the label `now` (of the seventh draw `after`), by its kind and with why."""
+"""What is not right under the label `now` (of the seventh and the eighth draw `after`), by its kind and with why."""
 HELD_ARGUED = Path(__file__).parent / "argued_held_scripts.json"
 _REFUSED_AS_EXPECTED: set[tuple[str, str]] = set()
 """Scripts of the second draw whose line says what their text told, by label: argued_held_scripts.json, `refused as
@@ -111,6 +114,7 @@ _DRAWS = (
     ("fifth", FIFTH, FIFTH_RESULTS, "now"),
     ("sixth", SIXTH, SIXTH_RESULTS, "now"),
     ("seventh", SEVENTH, SEVENTH_RESULTS, "after"),
+    ("eighth", EIGHTH, EIGHTH_RESULTS, "after"),
 )
 _KINDS = ("right", "misread", "wrong", "limit", "must be refused", "does not run", "not measured")
 
@@ -167,6 +171,7 @@ def main() -> int:
     _second_page((FIFTH, FIFTH_RESULTS, FIFTH_ARGUED), "The fifth draw")
     _second_page((SIXTH, SIXTH_RESULTS, SIXTH_ARGUED), "The sixth draw")
     _second_page((SEVENTH, SEVENTH_RESULTS, SEVENTH_ARGUED), "The seventh draw")
+    _second_page((EIGHTH, EIGHTH_RESULTS, EIGHTH_ARGUED), "The eighth draw")
     (RESULTS.parent / "corpus_all_scripts.md").write_text(_all())
     return 0
 

@@ -7,7 +7,7 @@ FOLDER holds the checkouts (see `listing`); LABEL (`before`, `after`) names the 
 user would have installed beside this project's own versions lies under --packages. NAME is a part of names of
 `expected_scripts.json`; without one all are run, those too that cannot run on the installed versions: a refusal in one
 line is what they must give. --draw held runs the second draw, of `held`, --draw third that of `third`, and so on
-to --draw seventh.
+to --draw eighth.
 
 right    every value that the text tells is the captured one
 wrong    one is not
@@ -45,6 +45,8 @@ SIXTH = _HERE / "expected_sixth_scripts.json"
 SIXTH_RESULTS = RESULTS.with_name("corpus_sixth_scripts.json")
 SEVENTH = _HERE / "expected_seventh_scripts.json"
 SEVENTH_RESULTS = RESULTS.with_name("corpus_seventh_scripts.json")
+EIGHTH = _HERE / "expected_eighth_scripts.json"
+EIGHTH_RESULTS = RESULTS.with_name("corpus_eighth_scripts.json")
 _DRAWS = {
     "first": (EXPECTED, RESULTS),
     "held": (HELD, HELD_RESULTS),
@@ -53,6 +55,7 @@ _DRAWS = {
     "fifth": (FIFTH, FIFTH_RESULTS),
     "sixth": (SIXTH, SIXTH_RESULTS),
     "seventh": (SEVENTH, SEVENTH_RESULTS),
+    "eighth": (EIGHTH, EIGHTH_RESULTS),
 }
 _GPUS = "1xA100-80GB"
 _SHOWN = 240

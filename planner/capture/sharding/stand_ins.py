@@ -146,4 +146,3 @@ def fully_shard(
         cast_around(one, mp_policy)
         as_sharded(one, mesh)
     return module
-
