@@ -1,4 +1,4 @@
-"""Lengths of sequences that CUDA's operators take from the host, where a capture has them beside the data or on meta."""
+"""Lengths of sequences that CUDA's operators take from the host, where a capture has them elsewhere."""
 
 from collections.abc import Callable
 from typing import Any
