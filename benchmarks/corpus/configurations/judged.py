@@ -1,6 +1,6 @@
 """`plan from-config` on each drawn configuration, against what was expected of it.
 
-    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held|third|fourth|fifth]
+    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held|third|fourth|fifth|sixth]
 
 Each file is read on eight H100s, or on as many as it says itself. It ends
 
