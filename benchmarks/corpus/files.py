@@ -8,12 +8,24 @@ from pathlib import Path
 
 import numpy as np
 
+from gpu_plan.planner.capture.standin.downloads import text as prose
+
 _WORDS = "the model reads this line and learns what comes after it because every word follows another one "
 _TOKENS = 4_000_000
 
 
 def _text(path: Path) -> None:
     path.write_text(_WORDS * 8000)
+
+
+def _prose(path: Path) -> None:
+    """All letters and marks, words as often as words come: what a tokenizer of the script's own is made of."""
+    path.write_text(prose())
+
+
+def _short(path: Path) -> None:
+    """As much of it as a tokenizer in Python is trained on in seconds."""
+    path.write_text(prose()[:60_000])
 
 
 def _tokens(path: Path) -> None:
@@ -124,6 +136,8 @@ def _csv(text: str, label: str) -> Callable[[Path], None]:
 
 MAKERS: dict[str, Callable[[Path], None]] = {
     "text": _text,
+    "prose": _prose,
+    "short prose": _short,
     "tokens": _tokens,
     "npy": _npy,
     "pt": _pt,

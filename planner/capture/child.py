@@ -64,11 +64,11 @@ def main(words: list[str]) -> NoReturn:
 
     window = Window(request, lambda facts, trace: result.end(_captured(facts, started, walls), trace))
     with contextlib.ExitStack() as stack:
-        window.open(stack)
         program = Program(script)
-        gc.enable()
         sys.argv = [request.script, *request.arguments, *launcher_words(script, request.arguments)]
         try:
+            window.open(stack)  # imports transformers, which may meet a neighbour of the script by another's name
+            gc.enable()
             program.run()
         except BaseException as problem:
             window.end()

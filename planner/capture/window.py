@@ -48,6 +48,7 @@ from gpu_plan.planner.capture.lean import does_without_transformers
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
 from gpu_plan.planner.capture.sharding.own import sharding, wrapped
 from gpu_plan.planner.capture.standin.data_sets import stand_in_for_data_sets, texts_beside
+from gpu_plan.planner.capture.standin.downloads import stand_in_for_downloads
 from gpu_plan.planner.capture.standin.encodings import stand_in_for_encodings
 from gpu_plan.planner.capture.standin.metrics import stand_in_for_metrics
 from gpu_plan.planner.capture.standin.tokenizers import stand_in_for_tokenizers
@@ -254,11 +255,12 @@ class Window:
         ]
 
     def _stand_in(self) -> None:
-        """For what is not at hand: data sets, tokenizers, metrics; without `--data standin` it ends the capture."""
+        """For what is not at hand: data, tokenizers, metrics, texts; without `--data standin` it ends the capture."""
         script, told = Path(self._request.script), self._standins
         stand_in_for_data_sets(told, lambda: texts_beside(script), self._request.arguments)
         stand_in_for_tokenizers(told)
         stand_in_for_encodings(told)
+        stand_in_for_downloads(told)
         stand_in_for_metrics(told)
         stand_in_for_transforms(told)
 

@@ -79,19 +79,34 @@ def convert(
     _whole_batch(reading)
     converted = _converted(reading, found, signs, path)
     if kind is None or launched is not None:
-        _of_this_kind(converted)
+        _of_this_kind(converted, content)
     return converted
 
 
-def _of_this_kind(converted: Converted) -> None:
+_FEW = 4
+"""Keys without a meaning that any file may have."""
+
+
+def _of_this_kind(converted: Converted, content: Mapping[str, object]) -> None:
     """InputError where what decides the job stands in words that its kind does not have: it is another tool's file."""
-    words = strange(converted.not_understood)
+    words = strange((*converted.not_understood, *_inside(converted.not_understood, content)))
+    read = len(content) - len(converted.passed_over)
+    if len(converted.signs) == 1 and len(converted.not_understood) > max(_FEW, read):
+        words = words or converted.not_understood  # one word that two tools share, among many that only one has
     if words:
         raise InputError(
             f"{converted.path} has {', '.join(words[:3])}, of which {converted.title} knows nothing, beside"
             f" {', '.join(converted.signs[:2]) or 'its keys'}: it is another tool's, say the job with the options of"
             f" `plan MODEL`, or read it with --kind {converted.kind}"
         )
+
+
+def _inside(names: Iterable[str], content: Mapping[str, object]) -> Iterable[str]:
+    """The keys of tables that were not understood as a whole."""
+    for name in names:
+        table = content.get(name)
+        if isinstance(table, Mapping):
+            yield from (f"{name}.{key}" for key in table)
 
 
 def _converted(reading: Reading, kind: Kind, signs: Iterable[str], path: str) -> Converted:

@@ -160,6 +160,7 @@ _DECIDE = """
     context_length block_size bf16 fp16 dtype torch_dtype compute_dtype precision mixed_precision use_bf16 use_fp16
     load_in_4bit load_in_8bit lora_r lora_rank optim optimizer gradient_checkpointing use_gradient_checkpointing
     activation_checkpointing tp_size ep_size pp_size n_layer n_layers num_layers n_embd d_model hidden_size
+    target_modules use_qlora use_lora
 """
 """What decides memory wherever it stands: a reader that knows none of a file's such words reads another tool's file."""
 _MANY = 2

@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 from torch import nn
 
+from gpu_plan.planner.capture.answers.devices.whereabouts import users_own
 from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.script.texts import texts
 from gpu_plan.planner.capture.sharding.of_accelerate import take_degrees, take_plugin
@@ -190,7 +191,7 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
         for whole in (nn, nn.parallel):
             stack.enter_context(mock.patch.object(whole, "DataParallel", DataParallel))
         when_imported("torch.distributed.fsdp", _take_sharding)
-        when_imported("torch.distributed.tensor", answer_for)
+        when_imported("torch.distributed.tensor", lambda home: answer_for(home, users_own))
         when_imported("accelerate.launchers", _take_launchers)
         when_imported("accelerate.parallelism_config", lambda home: take_degrees(home, world_size))
         when_imported("accelerate.utils.dataclasses", take_plugin)

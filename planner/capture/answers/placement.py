@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gpu_plan.planner.capture.answers.devices.defaults import gpu_dtype, host_dtype, type_name
+from gpu_plan.planner.capture.answers.devices.host_lengths import TAKEN, with_lengths
 from gpu_plan.planner.capture.answers.devices.whereabouts import ANSWERS, users_own
-from gpu_plan.planner.capture.answers.host_lengths import TAKEN, with_lengths
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS, KnownValues
 

@@ -1,11 +1,10 @@
 """What a script asks its sharded parameters for: that they are DTensors, how they lie, their local and whole values."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-
-from gpu_plan.planner.capture.answers.devices.whereabouts import users_own
 
 _MARK = "_plan_sharded"
 
@@ -16,7 +15,7 @@ def as_sharded(module: nn.Module, mesh: Any) -> None:
 
     placements = (Replicate(), Shard(0)) if getattr(mesh, "ndim", 1) == 2 else (Shard(0),)
     for parameter in module.parameters():
-        parameter.placements, parameter.device_mesh = placements, mesh  # type: ignore[attr-defined]
+        parameter.placements, parameter.device_mesh = placements, mesh
         setattr(parameter, _MARK, True)
     for name, answer in (("full_tensor", _whole), ("to_local", _whole), ("redistribute", _whole)):
         if not hasattr(torch.Tensor, name):
@@ -27,7 +26,7 @@ def _whole(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     return tensor
 
 
-def answer_for(module: Any) -> None:
+def answer_for(module: Any, users_own: Callable[[], bool]) -> None:
     """torch/distributed/tensor: `isinstance(parameter, DTensor)` holds where the user's own code asks."""
     real = module.DTensor
 

@@ -4,6 +4,7 @@
     told                     what has been stood in for, in words
     data_sets                `datasets.load_dataset` and its relatives
     tokenizers, encodings    tokenizers of transformers, of the model's own vocabulary; tiktoken's
+    downloads                text files that the script fetches by urllib or requests
     metrics                  `evaluate.load`
     vision                   torchvision's transforms, for the user's own files alone
 

@@ -52,10 +52,14 @@ def _words(problem: BaseException) -> str:
 
 
 def _root(problem: BaseException) -> BaseException:
-    """Where a chain of exceptions began, as a traceback shows it."""
+    """Where a chain of exceptions began, as a traceback shows it; of causes that are said the first one.
+
+    What stood behind the first cause was handled: transformers asks for a package's version before it imports it.
+    """
+    said = problem.__cause__ is not None
     seen = {id(problem)}
     while True:
-        earlier = problem.__cause__ or (None if problem.__suppress_context__ else problem.__context__)
+        earlier = problem.__cause__ or (None if said or problem.__suppress_context__ else problem.__context__)
         if earlier is None or id(earlier) in seen:
             return problem
         seen.add(id(earlier))

@@ -37,6 +37,18 @@ REFUSED = {
         "train.global_batch_size 4 is less than a micro batch of 4 on 8 devices",
     ),
     "litgpt in a type of its own": ("checkpoint_dir: c/o/m\nprecision: fp8\ntrain: {}\n", "use bf16-true, bf16-mixed"),
+    "a model and nothing else of axolotl's": (
+        "base_model: o/m\nscores: {f1: 0.5}\nrecord_count: 3\nlatency_ms: 2\nrates: {a: 1}\nrecall: 1\nexact_match: 0\n",
+        "has scores, record_count, latency_ms, of which axolotl configuration knows nothing, beside base_model",
+    ),
+    "what decides the job in a table that is not understood": (
+        "per_device_train_batch_size: 1\nuse_peft: true\npeft: {lora_r: 16, target_modules: [q_proj]}\n",
+        "has peft.lora_r, peft.target_modules, of which TrainingArguments knows nothing",
+    ),
+    "a script's own settings in some of TRL's words": (
+        "model_name: o/m\ntrain_file: x.jsonl\nmax_length: 512\nper_device_train_batch_size: 1\nlora_r: 8\n",
+        "is not a configuration of a known kind",
+    ),
     "a tool with some words of the Trainer": (
         "optim: adamw_torch\ngradient_checkpointing: true\nseq_length: 64\nper_device_batch_size: 1\nep_size: 2\n",
         "has seq_length, per_device_batch_size, ep_size, of which TrainingArguments knows nothing",

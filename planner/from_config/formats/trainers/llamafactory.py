@@ -103,6 +103,10 @@ def _checkpointing(reading: Reading, table: Table) -> None:
         reading.approximate("use_unsloth_gc: true: what is kept is offloaded there, planned is that it stays")
 
 
+_FROZEN = ("freeze_vision_tower", "freeze_multi_modal_projector", "freeze_language_model")
+"""Parts of a model of pictures and text (hparams/finetuning_args.py)."""
+
+
 def _adapters(reading: Reading, table: Table) -> None:
     plain = adapters_on(quantised=False)
     kind = table.word("finetuning_type") or plain
@@ -110,6 +114,9 @@ def _adapters(reading: Reading, table: Table) -> None:
     if kind == "full":
         if bits:
             raise reading.contradiction(f"finetuning_type: full with quantization_bit: {bits}: only adapters train so")
+        for key in _FROZEN:
+            if table.flag(key):
+                reading.approximate(f"{key}: true: planned with all parameters trained")
         return
     if kind != plain:
         shown = "with all parameters trained" if kind == "freeze" else f"as {plain}"

@@ -46,6 +46,8 @@ _FOREIGN = frozenset(("lr", "batch_size", "micro_batch_size", "num_epochs", "epo
 
 def signs(content: Content) -> tuple[str, ...]:
     """The keys that say a file is of TrainingArguments."""
+    if _of_a_script(content):
+        return ()
     sure = tuple(name for name in _SURE if name in content)
     if sure:
         return sure
@@ -59,6 +61,14 @@ def signs(content: Content) -> tuple[str, ...]:
     return shared if len(shared + beside + named) > 1 else ()
 
 
+def _of_a_script(content: Content) -> bool:
+    """Whether TRL's keys stand beside a model under a name that TRL's ModelConfig has not: a script's own settings,
+    of whose defaults its file says nothing."""
+    own = any(name in content for name in _OWN_MODEL) and "model_name_or_path" not in content
+    return own and any(name in content for name in _TRL) and not any(name in content for name in _TRL_ALONE)
+
+
+_OWN_MODEL = ("model_name", "model_id", "base_model_name")
 _SPREAD = frozenset(("fsdp", "fsdp_config"))
 
 _TRL = (
@@ -68,6 +78,8 @@ _TRL = (
 )  # fmt: skip
 """Keys of SFTConfig, ScriptArguments and ModelConfig (trl 1.x), and alignment-handbook's beside them: checkpointing and
 bf16 are then on by default."""
+_TRL_ALONE = ("dataset_text_field", "use_peft", "assistant_only_loss", "completion_only_loss", "dataset_mixer")
+"""Those of them that scripts of their own do not have by chance."""
 _LENGTHS = ("max_length", "max_seq_length", "max_seq_len", "model_max_length", "block_size")
 _OTHERWISE = {
     "lora_modules_to_save": "planned without",
@@ -104,7 +116,7 @@ def read(reading: Reading) -> None:
 
 def _named(table: Table) -> str | None:
     """A model under what scripts of their own call it, where that is an id or a folder and no run's name."""
-    words = (table.word(name) for name in ("model_name", "model_id", "base_model_name") if table.has(name))
+    words = (table.word(name) for name in _OWN_MODEL if table.has(name))
     return next((word for word in words if word is not None and "/" in word), None)
 
 
