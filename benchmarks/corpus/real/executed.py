@@ -50,6 +50,9 @@ _DATA = {
     "orpo": {"prompt": "the model", "chosen": " reads this line", "rejected": " follows another one"},
     "grpo": {"prompt": "the model reads this line"},
     "rloo": {"prompt": "the model reads this line"},
+    "distillation": {"prompt": "the model reads this line"},
+    "bco": {"prompt": "the model", "completion": " reads this line", "label": True},
+    "prm": {"prompt": "the model", "completions": [" reads this line", " follows another"], "labels": [True, False]},
     "gkd": {
         "messages": [
             {"role": "user", "content": "the model reads this line"},
@@ -58,6 +61,7 @@ _DATA = {
     },
 }
 """A row of the data set of each of TRL's scripts."""
+_OF_TRL = ("orpo", "gkd", "tpo", "reward_modeling", "gold", "bco", "prm")
 CASES = (
     "skorch-dev/skorch:examples/accelerate-multigpu/run-no-skorch.py",
     *(f"installed:trl/scripts/{name}.py" for name in ("sft", "dpo", "reward", "kto")),
@@ -68,7 +72,11 @@ CASES = (
     "karpathy/nanoGPT:train.py",
     "installed:trl/scripts/grpo.py",
     "installed:trl/scripts/rloo.py",
-    *(f"huggingface/trl:examples/scripts/{name}.py" for name in ("orpo", "gkd", "tpo", "reward_modeling", "gold")),
+    "installed:trl/scripts/distillation.py",
+    *(
+        f"huggingface/trl:examples/scripts/{name}.py"
+        for name in ("orpo", "gkd", "tpo", "reward_modeling", "gold", "bco", "prm")
+    ),
     *(f"texttron/tevatron:src/tevatron/{name}/driver/train.py" for name in ("reranker", "retriever")),
     "PhoebusSi/Alpaca-CoT:peft/examples/conditional_generation/peft_lora_seq2seq_accelerate_fsdp.py",
 )
@@ -83,6 +91,7 @@ _BESIDE = {
     "rloo": (*_ROLLED, "--reward_funcs", "get_soft_overlong_punishment"),
     "gold": ("--teacher_model_name_or_path", "tiny", "--max_completion_length", "8"),
     "gkd": ("--teacher_model_name_or_path", "tiny", "--max_new_tokens", "8"),
+    "distillation": ("--teacher_model_name_or_path", "tiny", "--max_completion_length", "8"),
 }
 """What some of TRL's scripts are given beside what all are."""
 _OWN = {

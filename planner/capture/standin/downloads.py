@@ -1,11 +1,13 @@
 """Texts that a script downloads by itself before it trains, where the walls let nothing through.
 
-Only plain text files (`.txt`, `.md`) are stood in for: of any other file nothing tells what stands in it.
+Only plain text files (`.txt`, `.md`) and HellaSwag's rows are stood in for: of any other file nothing tells what stands
+in it.
 """
 
 import email.message
 import functools
 import io
+import json
 import random
 import string
 import urllib.parse
@@ -18,6 +20,17 @@ from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.standin.told import Told
 
 _PLAIN = (".txt", ".md")
+_ROWS = 64
+_KNOWN = {
+    "hellaswag_": {
+        "ind": 0,
+        "activity_label": "words",
+        "ctx": "the model reads this line",
+        "label": 1,
+        "endings": ["and learns", "and forgets", "and stops there", "because every word follows another"],
+    },
+}
+"""One row of files of JSON lines that many scripts evaluate on, by how their names begin."""
 _WORDS, _LINES, _A_LINE = 2_000, 24_000, 7
 """Of the text that stands in: about as large as the plays that beginners train on, a megabyte."""
 
@@ -34,35 +47,46 @@ def _take(told: Told, module: Any) -> None:
     get = module.get
 
     def got(url: Any, *args: Any, **kwargs: Any) -> Any:
-        return _or_text(told, url, lambda: get(url, *args, **kwargs), lambda: _response(module, str(url)))
+        return _or_text(
+            told, url, lambda: get(url, *args, **kwargs), lambda content: _response(module, str(url), content)
+        )
 
     module.get = got
 
 
-def _response(module: Any, url: str) -> Any:
+def _response(module: Any, url: str, content: str) -> Any:
     made = module.Response()
     made.status_code, made.url, made.encoding = 200, url, "utf-8"
-    made.raw = io.BytesIO(text().encode())
+    made.raw = io.BytesIO(content.encode())
     return made
 
 
 def _opened(told: Told, original: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
-    def made() -> Any:  # urlretrieve opens by it too
-        return urllib.response.addinfourl(io.BytesIO(text().encode()), email.message.Message(), str(url), 200)
+    def made(content: str) -> Any:  # urlretrieve opens by it too
+        return urllib.response.addinfourl(io.BytesIO(content.encode()), email.message.Message(), str(url), 200)
 
     return _or_text(told, url, lambda: original(url, *args, **kwargs), made)
 
 
-def _or_text(told: Told, url: Any, load: Callable[[], Any], instead: Callable[[], Any]) -> Any:
+def _or_text(told: Told, url: Any, load: Callable[[], Any], instead: Callable[[str], Any]) -> Any:
     try:
         return load()
     except OSError:  # requests' own, urllib's
         address = getattr(url, "full_url", url)
-        if not str(urllib.parse.urlsplit(str(address)).path).endswith(_PLAIN):
+        content = _instead(str(urllib.parse.urlsplit(str(address)).path))
+        if content is None:
             raise
         told.need(f"the text {address}")
-        told.tell(f"the text {address} is a stand-in of {len(text()):,} characters: what it says is not known here")
-        return instead()
+        told.tell(f"the text {address} is a stand-in of {len(content):,} characters: what it says is not known here")
+        return instead(content)
+
+
+def _instead(path: str) -> str | None:
+    """What stands in for a file of this name; None for one of which nothing is known."""
+    row = next((row for name, row in _KNOWN.items() if path.rpartition("/")[2].startswith(name)), None)
+    if row is not None:
+        return f"{json.dumps(row)}\n" * _ROWS
+    return text() if path.endswith(_PLAIN) else None
 
 
 @functools.cache

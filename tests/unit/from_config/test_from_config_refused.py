@@ -38,7 +38,7 @@ REFUSED = {
     ),
     "litgpt in a type of its own": ("checkpoint_dir: c/o/m\nprecision: fp8\ntrain: {}\n", "use bf16-true, bf16-mixed"),
     "a model and nothing else of axolotl's": (
-        "base_model: o/m\nscores: {f1: 0.5}\nrecord_count: 3\nlatency_ms: 2\nrates: {a: 1}\nrecall: 1\nexact_match: 0\n",
+        "base_model: o/m\nscores: {f1: 0.5}\nrecord_count: 3\nlatency_ms: 2\nrates: {a: 1}\nrecall: 1\nexact: 0\n",
         "has scores, record_count, latency_ms, of which axolotl configuration knows nothing, beside base_model",
     ),
     "what decides the job in a table that is not understood": (
