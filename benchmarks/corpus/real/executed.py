@@ -51,8 +51,6 @@ _DATA = {
     "grpo": {"prompt": "the model reads this line"},
     "rloo": {"prompt": "the model reads this line"},
     "distillation": {"prompt": "the model reads this line"},
-    "bco": {"prompt": "the model", "completion": " reads this line", "label": True},
-    "prm": {"prompt": "the model", "completions": [" reads this line", " follows another"], "labels": [True, False]},
     "gkd": {
         "messages": [
             {"role": "user", "content": "the model reads this line"},
@@ -61,7 +59,7 @@ _DATA = {
     },
 }
 """A row of the data set of each of TRL's scripts."""
-_OF_TRL = ("orpo", "gkd", "tpo", "reward_modeling", "gold", "bco", "prm")
+_OF_TRL = ("orpo", "gkd", "tpo", "reward_modeling", "gold")
 CASES = (
     "skorch-dev/skorch:examples/accelerate-multigpu/run-no-skorch.py",
     *(f"installed:trl/scripts/{name}.py" for name in ("sft", "dpo", "reward", "kto")),
@@ -73,10 +71,7 @@ CASES = (
     "installed:trl/scripts/grpo.py",
     "installed:trl/scripts/rloo.py",
     "installed:trl/scripts/distillation.py",
-    *(
-        f"huggingface/trl:examples/scripts/{name}.py"
-        for name in ("orpo", "gkd", "tpo", "reward_modeling", "gold", "bco", "prm")
-    ),
+    *(f"huggingface/trl:examples/scripts/{name}.py" for name in ("orpo", "gkd", "tpo", "reward_modeling", "gold")),
     *(f"texttron/tevatron:src/tevatron/{name}/driver/train.py" for name in ("reranker", "retriever")),
     "PhoebusSi/Alpaca-CoT:peft/examples/conditional_generation/peft_lora_seq2seq_accelerate_fsdp.py",
 )

@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -78,23 +79,37 @@ def completions(generated: Generated, roll_out: RollOut) -> Iterator[None]:
         module.GenerationMixin.generate = generate
 
     when_imported("transformers.generation.utils", take)
-    when_imported("trl.experimental.gkd.gkd_trainer", lambda module: setattr(module, "random", _TheLonger()))
+    for name in ("gkd.gkd_trainer", "gold.gold_trainer"):
+        when_imported(f"trl.experimental.{name}", lambda module: setattr(module, "random", _TheLonger()))
     yield
 
 
 class _TheLonger:
     """In place of `random` where a trainer tosses whether a step is trained on given answers or on its own completions:
-    the longer one comes (trl/experimental/gkd/gkd_trainer.py: training_step)."""
+    the longer one comes (trl/experimental/gkd/gkd_trainer.py: training_step; gold/gold_trainer.py: _fill_buffer, which
+    tosses for each slice of what it buffers)."""
 
     def random(self) -> float:
         """0, which every share reaches, for completions; 1 for what is given."""
-        caller = sys._getframe(1).f_locals
-        trainer, inputs = caller["self"], caller["inputs"]
+        trainer, inputs = _tossing(sys._getframe(1))
+        if inputs is None:  # pictures beside the text, which are collated later
+            return random.random()
         own = inputs["prompts"].shape[1] + (trainer.generation_config.max_new_tokens or _DEFAULT_TOKENS)
         return 0.0 if trainer.lmbda > 0 and own > inputs["input_ids"].shape[1] else 1.0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(random, name)
+
+
+def _tossing(frame: FrameType | None) -> tuple[Any, Any]:
+    """The trainer and the batch whose frame this is, or one within it; None where there is no such batch yet."""
+    while frame is not None:
+        found = frame.f_locals
+        if "self" in found and ("inputs" in found or "slices" in found):
+            slices = found.get("slices")
+            return found["self"], found["inputs"] if "inputs" in found else slices[0] if slices else None
+        frame = frame.f_back
+    return None, None
 
 
 def _tokens(config: Any, kwargs: dict[str, Any], prompt: int) -> int:

@@ -66,6 +66,9 @@ SCHEMAS: Mapping[str, Mapping[str, str]] = {
     "nanobeir-en/queries": {"_id": "text:1", "text": "text:8"},
     "nanobeir-en/qrels": {"query-id": "text:1", "corpus-id": "text:1"},
     "nanobeir-en/bm25": {"query-id": "text:1", "corpus-ids": "texts:4:1"},
+    "nanobeir-en/relevance": {
+        "query-id": "text:1", "positive-corpus-ids": "texts:4:1", "bm25-ranked-ids": "texts:4:1",
+    },
     "multi_nli": {
         "promptID": "int", "pairID": "text:1", "premise": "text:60", "premise_binary_parse": "text:120",
         "premise_parse": "text:120", "hypothesis": "text:30", "hypothesis_binary_parse": "text:60",
@@ -94,6 +97,8 @@ def schema_of(name: str, config: str | None) -> Mapping[str, str] | None:
     owner, _, short = name.lower().rpartition("/")
     if owner == "trl-lib" and short in _TRL:
         return _TRL[short]
+    if short.startswith("nano") and f"nanobeir-en/{config}" in SCHEMAS:  # NanoNQ-bm25 and its like have one form
+        return SCHEMAS[f"nanobeir-en/{config}"]
     return SCHEMAS.get(f"{short}/{config}") or SCHEMAS.get(short)
 
 
