@@ -130,7 +130,7 @@ def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:
             return other, None
     if everything:
         tried = alternatives(job, fits=found.best is not None, known=other.found)
-        return replace(other, untraced=[]), tried
+        return replace(other, untraced=tried.left), tried
     if request.advise and not request.pinned and not other.found:
         other = beside(job, found.best)
     return other, None

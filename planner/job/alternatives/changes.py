@@ -36,6 +36,12 @@ class Job:
     task: AnyTask
 
     @property
+    def captures(self) -> bool:
+        """Whether every change of it runs a trainer anew to its first optimizer step."""
+        words = dict(self.request.words)
+        return "recipe" in words and words.get("task") != "infer"
+
+    @property
     def known(self) -> Known:
         """What the ways of this job depend on."""
         config = self.source.config or {}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from gpu_plan.planner.errors import PlanError
@@ -17,6 +18,8 @@ from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
+_RUNS = 2
+"""Changes that do not help of a job that runs anew for each, behind which no more are evaluated."""
 _FURTHER = 3
 """Larger sizes that are looked at behind one that holds the job with the nodes' RAM alone."""
 _SIZES = frozenset({"--seq-len", "--context", "--batch", "--micro-batch"})
@@ -34,6 +37,8 @@ class Tried:
 
     gone: list[Way] = field(default_factory=list)
     """All ways that fit: none is asked about with a shorter sample as well."""
+    left: list[str] = field(default_factory=list)
+    """Changes that were not evaluated for what that takes."""
     offloads: bool = False
     """Whether somebody asked for offloading: then none has to do without the node's RAM."""
 
@@ -54,6 +59,8 @@ def alternatives(job: Job, *, fits: bool, known: Sequence[Alternative] = ()) -> 
     Behind them one of more GPUs and one of a larger card.
     """
     tried = Tried(found=list(known), offloads=dict(job.request.words).get("offload", "none") != "none")
+    if job.captures and not job.request.alternatives:
+        return _captured(job, tried)
     for way, words, make in _changes(job, fits):
         if tried.enough:
             break
@@ -65,11 +72,32 @@ def alternatives(job: Job, *, fits: bool, known: Sequence[Alternative] = ()) -> 
     return tried
 
 
-def _on_other_devices(job: Job, tried: Tried, clusters: Iterable[tuple[str, Cluster]]) -> None:
+def _captured(job: Job, tried: Tried) -> Tried:
+    """Of a job each of whose changes runs a trainer anew: adapters first, which ask for least, until one fits, and the
+    next that has more GPUs and a larger card. What is left is named, not evaluated."""
+    training = job.task.evaluator.workload if isinstance(job.task, TrainingTask) else None
+    left = sorted(_of_trainers(ways(job.request, training, known=job.known)), key=lambda way: not way.adapts)
+    while left and len(tried.refused) < _RUNS and not tried.found:
+        way = left.pop(0)
+        _try(job, tried, way.words, partial(asked, job, way), way=way, simplest=True)
+    tried.left = [way.words for way in left]
+    for clusters in (more_devices(job.cluster), larger_devices(job)):
+        _on_other_devices(job, tried, islice(clusters, _RUNS), simplest=True)
+    return tried
+
+
+def _of_trainers(every: Iterable[Way]) -> list[Way]:
+    """Those that a recipe takes: its loss is its trainer's, and so is who runs it."""
+    return [way for way in every if not way.of_the_loop]
+
+
+def _on_other_devices(
+    job: Job, tried: Tried, clusters: Iterable[tuple[str, Cluster]], *, simplest: bool = False
+) -> None:
     """The first that hold the job alone; where a few more do not either, the first that hold it with the nodes' RAM."""
     known, left = list(tried.found), _FURTHER
     for change, cluster in clusters:
-        _try(job, tried, change, partial(job.task.on, cluster), cluster=cluster)
+        _try(job, tried, change, partial(job.task.on, cluster), cluster=cluster, simplest=simplest)
         added = [one for one in tried.found if one not in known]
         if added:
             left -= 1
@@ -88,9 +116,10 @@ def _try(
     *,
     way: Way | None = None,
     cluster: Cluster | None = None,
+    simplest: bool = False,
 ) -> None:
-    """Evaluates one change; one that makes no sense for this job is passed over, and a further value of a size of
-    which one fits."""
+    """Evaluates one change, `simplest` at its smallest batch alone; one that makes no sense for this job is passed
+    over, and a further value of a size of which one fits."""
     if any(one.change == change for one in tried.found):
         return
     option = change.partition(" ")[0]
@@ -98,7 +127,7 @@ def _try(
         return
     try:
         task = make()
-        best = at_its_batch(task)
+        best = task.fitting() if simplest else at_its_batch(task)
     except (PlanError, CannotSplitError):
         return
     if best is None:

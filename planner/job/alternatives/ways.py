@@ -49,7 +49,12 @@ class Way:
     @property
     def makes_room(self) -> bool:
         """Whether what stands in the node's RAM may find room on the devices for it: worth the time of a trace."""
-        return self.adapts or bool({_FUSED, _STACK} & self.options.keys())
+        return self.adapts or self.of_the_loop
+
+    @property
+    def of_the_loop(self) -> bool:
+        """Whether it changes who runs the loop, or whose loss it is."""
+        return bool({_FUSED, _STACK} & self.options.keys())
 
     @property
     def packs(self) -> bool:
