@@ -15,6 +15,10 @@ def prepared(request: Request, cluster: Cluster, source: ModelSource, note: Note
         from gpu_plan.planner.job.several.prepare import prepare as prepare_several
 
         return prepare_several(request, cluster, source, note, openers)
+    if source.kind == "diffused":
+        from gpu_plan.planner.job.diffused import prepare as prepare_diffused
+
+        return prepare_diffused(request, cluster, source, note, openers)
     if "recipe" in words and words.get("task") != "infer":
         from gpu_plan.planner.job.recipe.prepare import prepare as prepare_recipe
 

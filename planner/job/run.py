@@ -46,7 +46,9 @@ def run_job(request: Request, note: Note, openers: "Openers | None" = None, watc
         raise UsageError("--plot draws CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
     if request.snapshot and cluster.gpu.is_cpu:
         raise UsageError("--snapshot shows CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
-    source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
+    source = resolve(
+        request.model, trust_remote_code=request.trust_remote_code, revision=request.revision, diffused=True
+    )
     if request.script is not None or "recipe" in dict(request.words) or source.kind == "job":
         # What a recipe runs is TRL's, of whatever version. A script's files and the files that they read are what it
         # is compared by. The search is run, traces are kept.

@@ -39,7 +39,7 @@ class Job:
     def captures(self) -> bool:
         """Whether every change of it runs a trainer anew to its first optimizer step."""
         words = dict(self.request.words)
-        return "recipe" in words and words.get("task") != "infer"
+        return self.source.kind == "diffused" or ("recipe" in words and words.get("task") != "infer")
 
     @property
     def known(self) -> Known:

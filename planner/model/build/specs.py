@@ -1,6 +1,7 @@
 """What a built model is: its identity, its parameters by name, its counts. Needs no transformers."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
 
@@ -28,10 +29,16 @@ def spec_of(model: nn.Module, *, model_id: str) -> ModelSpec:
         max_positions=usable_positions_of(model),
         vocab_size=vocab_size_of(config),
         hidden_size=hidden_size_of(config),
-        can_checkpoint=bool(getattr(model, "supports_gradient_checkpointing", False)),
+        can_checkpoint=can_checkpoint(model),
         has_sequence=has_sequence(model),
         notes=notes_of(model),
     )
+
+
+def can_checkpoint(model: Any) -> bool:
+    """Whether the class says so, as transformers or as diffusers (models/modeling_utils.py) spells it."""
+    named = ("supports_gradient_checkpointing", "_supports_gradient_checkpointing")
+    return any(bool(getattr(model, name, False)) for name in named)
 
 
 def notes_of(model: nn.Module) -> tuple[str, ...]:

@@ -14,8 +14,16 @@ from typing import Any, Literal
 from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
 from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.model.catalog_index import CatalogEntry, find_entry, nearest
-from gpu_plan.planner.model.config_reader import MAX_BYTES, OF_DIFFUSERS, canonical_bytes, parse_config, shown
+from gpu_plan.planner.model.config_reader import (
+    MAX_BYTES,
+    OF_DIFFUSERS,
+    canonical_bytes,
+    parse_config,
+    parse_object,
+    shown,
+)
 from gpu_plan.planner.model.config_sizes import validate_config
+from gpu_plan.planner.model.source import diffused as source_diffused
 from gpu_plan.planner.model.source import factory as source_factory
 from gpu_plan.planner.model.source import hub as source_hub
 from gpu_plan.planner.model.source.folder_headers import read_folder
@@ -23,7 +31,7 @@ from gpu_plan.planner.model.source.headers import StoredWeights
 from gpu_plan.planner.model.source.native import native_model_types, not_native_message
 from gpu_plan.planner.nearest import did_you_mean
 
-Kind = Literal["catalog", "cache", "hub", "folder", "config", "factory", "script", "job"]
+Kind = Literal["catalog", "cache", "hub", "folder", "config", "factory", "script", "job", "diffused"]
 
 _JOB = ".toml"
 """A document that names models and phases: planner/options/several."""
@@ -50,12 +58,18 @@ class ModelSource:
 
 
 def resolve(
-    model: str, *, trust_remote_code: bool = False, revision: str | None = None, read_headers: bool = True
+    model: str,
+    *,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    read_headers: bool = True,
+    diffused: bool = False,
 ) -> ModelSource:
     """Find what `model` means: hub id, folder, config.json or `package.module:factory`.
 
     `revision` is a hub branch, tag or commit (the catalog, which has none, is then passed over).
-    `read_headers` reads safetensors headers that are at hand. Raises, in one line always: UnreachableError
+    `read_headers` reads safetensors headers that are at hand. `diffused` takes models of diffusers too, of the kind of
+    that name. Raises, in one line always: UnreachableError
     for what is not there or not given, InputError for what makes no sense, UsageError for a class that only
     the model's repository has.
     """
@@ -76,6 +90,10 @@ def resolve(
         raise _nothing_there(path, model)
     else:
         source = _from_id(model, revision, trust_remote_code, read_headers)
+    if source.kind == "diffused":
+        if not diffused:
+            raise InputError(f"{model} is a model of diffusers, not of transformers: {OF_DIFFUSERS}")
+        return source
     _check_native(source, trust_remote_code)
     return source
 
@@ -112,7 +130,8 @@ def _from_factory(model: str) -> ModelSource:
 def _from_folder(folder: Path, model: str, read_headers: bool) -> ModelSource:
     path = folder / "config.json"
     if not path.is_file() and (folder / "model_index.json").is_file():
-        raise InputError(f"folder {model} is a pipeline of diffusers, of several models: {OF_DIFFUSERS}")
+        part = source_diffused.part_of(folder, model)
+        return replace(_from_folder(part, str(part), read_headers), notes=(f"of the pipeline {part.name} is trained",))
     if not path.is_file():
         called = f"; for the hub's model write {entry.id}" if (entry := _shadowed(model)) else ""
         raise InputError(f"folder {model} has no config.json: name a folder that save_pretrained wrote{called}")
@@ -138,7 +157,12 @@ def _from_file(path: Path, model: str) -> ModelSource:
 
 def _from_config(path: Path, *, kind: Kind, name: str, where: str | None = None) -> ModelSource:
     where = where or str(path)
-    config = parse_config(_read(path), where)
+    content = _read(path)
+    config = parse_object(content, where, max_bytes=MAX_BYTES)
+    if source_diffused.is_diffused(config) and kind in ("folder", "config"):
+        source_diffused.class_of(config, where)
+        return ModelSource(kind="diffused", id=name, config=None, digest=config_digest(config), path=path)
+    config = parse_config(content, where)
     validate_config(config, where)
     return ModelSource(kind=kind, id=name, config=config, digest=config_digest(config), path=path)
 

@@ -9,12 +9,17 @@ import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.build.specs import can_checkpoint
 from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
 from gpu_plan.planner.workload.stacks.registry import StackTraits
 from gpu_plan.planner.workload.training import Checkpointing
 
 _COUNTED = (torch.ops.aten.mm.default, torch.ops.aten.linear.default)
 """torchtitan distributed/activation_checkpoint.py: SelectiveAC._wrap_block, `mm_ops`."""
+
+
+_OF_DIFFUSERS = "enable_gradient_checkpointing"
+"""diffusers models/modeling_utils.py: ModelMixin's own method, which takes no arguments for what is kept."""
 
 
 def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1, stack: StackTraits | None = None) -> None:
@@ -30,6 +35,9 @@ def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1, stack: St
         warnings.simplefilter("ignore")
         if getattr(model, "_plan_kbit", False):
             _require_input_gradients(model, mode is not Checkpointing.NONE)
+        if getattr(model, _OF_DIFFUSERS, None) is not None:
+            _switch_diffusers(model, mode)
+            return
         if mode is Checkpointing.NONE:
             if getattr(model, "is_gradient_checkpointing", False):
                 model.gradient_checkpointing_disable()
@@ -39,6 +47,15 @@ def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1, stack: St
         model.gradient_checkpointing_enable(
             gradient_checkpointing_kwargs=_arguments(model, mode, stack), **_every_argument(model, every)
         )
+
+
+def _switch_diffusers(model: Any, mode: Checkpointing) -> None:
+    if mode is Checkpointing.NONE:
+        model.disable_gradient_checkpointing()
+    elif mode is Checkpointing.SELECTIVE or not can_checkpoint(model):
+        raise InputError(f"--checkpointing {mode}: {type(model).__name__} does not support it")
+    else:
+        model.enable_gradient_checkpointing()
 
 
 def _arguments(model: Any, mode: Checkpointing, stack: StackTraits | None) -> dict[str, Any]:

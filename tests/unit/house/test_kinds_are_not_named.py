@@ -40,6 +40,7 @@ ALLOWED = {
     "planner/from_config/documents/openrlhf_older.py": {"bf16"},  # its switch
     "planner/from_config/documents/easy_r1.py": {"fp32", "adamw"},  # its types, its word
     "planner/from_config/shell/launched.py": {"bf16"},  # accelerate's word
+    "planner/capture/diffusion/train.py": {"bf16", "fp16"},  # accelerate's words
     "planner/megatron/arguments.py": {"bf16", "fp16", "fp32"},  # types of Megatron-LM's options
     "planner/from_config/formats/deepspeed.py": {"bf16", "fp16", "adamw"},  # sections, a type
     "executor/launch/deepspeed/config.py": {"bf16", "fp16"},  # DeepSpeed's sections

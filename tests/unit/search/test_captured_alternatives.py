@@ -70,4 +70,5 @@ def test_what_a_request_captures() -> None:
         object.__setattr__(request, "words", tuple(words.items()))
         asked = Job.__new__(Job)
         object.__setattr__(asked, "request", request)
+        object.__setattr__(asked, "source", SimpleNamespace(kind="catalog"))
         assert asked.captures == captures

@@ -83,7 +83,9 @@ def test_where_nothing_fits_what_keeps_nothing_in_the_nodes_ram_goes_first(monke
     monkeypatch.setattr(tried, "alternative_of", alternative)
     monkeypatch.setattr(tried, "more_devices", lambda cluster: iter(()))
     monkeypatch.setattr(tried, "larger_devices", lambda job: iter([("larger", ONE)]))
-    job: Any = SimpleNamespace(request=SimpleNamespace(words=()), cluster=ONE, task=SimpleNamespace(on=lambda one: one))
+    job: Any = SimpleNamespace(
+        captures=False, request=SimpleNamespace(words=()), cluster=ONE, task=SimpleNamespace(on=lambda one: one)
+    )
     found = tried.alternatives(job, fits=False)
     assert [one.change for one in found.found] == ["--peft lora", "--fused-loss", "--seq-len 2048", "larger"]
     assert asked == ["--fused-loss", "--peft lora", "--seq-len 2048"]
