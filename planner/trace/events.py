@@ -76,6 +76,15 @@ def _product(sizes: tuple[int, ...]) -> int:
     return prod(sizes)
 
 
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+@cache
+def numberless(name: str) -> str:
+    """`layers.#.q.weight` of `layers.3.q.weight`: what parameters of repeated blocks have in common."""
+    return _NUMBER.sub("#", name)
+
+
 _GROWING = re.compile(r"<(-?\d+)\*B\+(-?\d+)>")
 
 
@@ -145,6 +154,9 @@ class ModuleLayout:
     shared: tuple[str, ...] = ()
     """Parameters that several modules hold, but for the weight that the two embeddings share: the names of the modules
     of each, with spaces between them."""
+    viewed: tuple[str, ...] = ()
+    """`numberless` names of parameters that a step used through views which autograd keeps, outside of torch's linear
+    function."""
 
 
 @dataclass(slots=True, weakref_slot=True, kw_only=True)

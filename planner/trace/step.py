@@ -20,7 +20,7 @@ from gpu_plan.planner.model.float8 import (
     wrapper_types,
 )
 from gpu_plan.planner.model.kernels.transformer_engine import TeDevice, convert_to_transformer_engine
-from gpu_plan.planner.trace.events import Mark
+from gpu_plan.planner.trace.events import Mark, numberless
 from gpu_plan.planner.trace.folding.fold import folded
 from gpu_plan.planner.trace.folding.units import Fold
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_loss
@@ -107,7 +107,9 @@ class Session:
             split, runs = self.variant.split, run_backend
             if split is not None:
                 runs = stack.enter_context(split_attention(self.model, split, known))
-            functions = stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash(), runs))
+            functions = stack.enter_context(
+                DeviceFunctions(self.profile, autocast, self._forces_flash(), runs, recorder.linear)
+            )
             if self.variant.compilation is not None:
                 stack.enter_context(self._compiled(regions, functions, autocast, tracker))
             if self.variant.regime.zero_linear:
@@ -123,8 +125,15 @@ class Session:
         known.forget()
         for parameter in self.model.parameters():
             parameter.grad = None
-        sizes = _sizes(inputs)
-        return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens, notes=(*assumed, *batch.notes))
+        named = self.model.named_parameters()
+        return Recording(
+            micro_batch=micro_batch,
+            raw=raw,
+            inputs=_sizes(inputs),
+            tokens=tokens,
+            notes=(*assumed, *batch.notes),
+            viewed=frozenset(numberless(name) for name, weight in named if recorder.views(local_tensor(weight))),
+        )
 
     def _wrappers(self) -> tuple[type, ...]:
         float8 = wrapper_types() if self.variant.regime.float8 in ("cast", "gathered") else ()

@@ -164,7 +164,7 @@ class Tracer:
                 tuple(recordings),
                 parameter_infos(self.model),
                 buffer_sizes(self.model),
-                layout_of(self.model),
+                replace(layout_of(self.model), viewed=tuple(sorted(recordings[0].viewed))),
                 self.notes,
                 unsettled=unsettled,
             )

@@ -40,6 +40,8 @@ class Recording:
     """Tokens in the micro batch."""
     notes: tuple[str, ...] = ()
     """What the recording assumes, one line each."""
+    viewed: frozenset[str] = frozenset()
+    """`numberless` names of the parameters that forward used through views which autograd keeps."""
 
 
 def signature(raw: RawTrace) -> str:

@@ -18,6 +18,8 @@ from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.setup.autocast import Autocast, autocast_handlers
 
 _SDPA = F.scaled_dot_product_attention
+_LINEAR = torch._C._nn.linear
+Around = Callable[[], contextlib.AbstractContextManager[None]]
 _DROPOUT = {torch.dropout, torch._VF.dropout}
 _RMS_NORM = {torch.rms_norm, torch._VF.rms_norm} if hasattr(torch, "rms_norm") else set()
 
@@ -31,8 +33,10 @@ class DeviceFunctions(TorchFunctionMode):
         autocast: Autocast | None,
         force_flash: bool,
         runs: Callable[[AttentionBackend, AttentionCall], torch.Tensor] = run_backend,
+        around_linear: Around = contextlib.nullcontext,
     ) -> None:
         super().__init__()
+        self._around_linear = around_linear
         self._runs = runs
         self._profile = profile
         self._autocast = autocast
@@ -42,7 +46,12 @@ class DeviceFunctions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        if func is _LINEAR:
+            with self._around_linear():
+                return self._called(func, args, kwargs or {})
+        return self._called(func, args, kwargs or {})
+
+    def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         state = self._autocast
         if state is not None and state.enabled:
             handler = self._handlers.get(func)

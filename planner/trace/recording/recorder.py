@@ -4,6 +4,7 @@ A dispatch mode sees each operator below autograd; a weak reference on every new
 the moment the last reference goes, which is when CUDA's caching allocator would get the block back.
 """
 
+import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.recording.engine_adds import IN_PLACE_ON_DEVICE, ZEROS, done_in_place
 from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.meta_results import meta_result
-from gpu_plan.planner.trace.recording.modules import BACKWARD, ModuleTracker
+from gpu_plan.planner.trace.recording.modules import BACKWARD, FORWARD, ModuleTracker
 from gpu_plan.planner.trace.recording.work import described, operator_flops, unread
 from gpu_plan.planner.trace.rules import Ruled
 
@@ -30,6 +31,8 @@ _BROUGHT = frozenset(("_to_copy", "ones", "zeros", "full", "rand", "randn", "ran
 """Operators that bring a batch to the device, or draw one there."""
 STANDS_FOR_BYTES = "stands_for_bytes"
 """Attribute of a tensor in whose place a kernel reads and writes another one: that one's bytes an element."""
+_SAVING = frozenset(("mm", "addmm", "bmm", "baddbmm", "mul", "div", "convolution", "_grouped_mm"))
+"""Operators that keep what they read for backward."""
 _COLLECTIVES = "c10d"
 """Namespace of operators that write what they are given, though their schemas do not say so."""
 
@@ -138,6 +141,8 @@ class Recorder(TorchDispatchMode):
         self._bound = 0
         """Storages that there were when a forward pass last ended."""
         self._in_place: dict[int, tuple[int, int]] = {}
+        self._linears = 0
+        self._viewed: set[int] = set()
         modules.attach(self._event)
 
     @classmethod
@@ -165,6 +170,19 @@ class Recorder(TorchDispatchMode):
         bound = self._bound
         left = [tid for tid in self._watch if tid < bound or self.raw.tensors[tid].operator not in _BROUGHT]
         return bound > 0 and not left
+
+    @contextlib.contextmanager
+    def linear(self) -> Iterator[None]:
+        """Within, torch's linear function runs: other code may stand in its place, which keeps no view of a weight."""
+        self._linears += 1
+        try:
+            yield
+        finally:
+            self._linears -= 1
+
+    def views(self, tensor: torch.Tensor) -> bool:
+        """Whether forward used a parameter through a view of it, which an operator keeps for backward."""
+        return tensor.untyped_storage()._cdata in self._viewed
 
     def mark(self, mark: Mark) -> None:
         """Notes a point of the loop."""
@@ -269,6 +287,8 @@ class Recorder(TorchDispatchMode):
         name = func._overloadpacket.__name__
         where, phase = self._modules.locate()
         reads = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors_in(value)]
+        if phase == FORWARD and name in _SAVING and not self._linears:
+            self._note_views(reads)
         in_place = name in IN_PLACE_ON_DEVICE and done_in_place(name, args, phase == BACKWARD)
         old = self._overwritten(args[0], name) if in_place else -1
         out = meta_result(func, META_OPS.get(func, func), args, kwargs)
@@ -290,6 +310,12 @@ class Recorder(TorchDispatchMode):
         moved = _traffic((*reads, *written)) - _traffic(unread(func, args, kwargs))
         self._note_operator(func, name, where, phase, reads, written, args, out, moved)
         return out
+
+    def _note_views(self, reads: list[torch.Tensor]) -> None:
+        """A parameter itself is saved without its storage (torch/csrc/autograd/saved_variable.cpp)."""
+        if torch.is_grad_enabled():
+            keys = (t.untyped_storage()._cdata for t in reads if not isinstance(t, torch.nn.Parameter))
+            self._viewed.update(key for key in keys if key in self._known)
 
     def _answered(self, value: Any) -> Any:
         """A host read's answer; tensors of a data-dependent shape are storages like any other."""

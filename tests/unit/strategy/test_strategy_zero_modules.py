@@ -14,7 +14,7 @@ from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_modules, leaf_of, 
 from gpu_plan.planner.strategy.zero.stage3.partition import holders
 from gpu_plan.planner.strategy.zero.stage3.views import lookup_modules, recorded_exits, viewed_parameters
 from gpu_plan.planner.strategy.zero.stage12.rank import plan_of_rank
-from gpu_plan.planner.trace.events import Kind, ModuleLayout, StepTrace
+from gpu_plan.planner.trace.events import Kind, ModuleLayout, StepTrace, numberless
 from tests.support.gather_ledger import Ledger
 from tests.support.live_bytes import live
 from tests.support.rank_contexts import small_context
@@ -127,6 +127,8 @@ def test_stacked_weights_of_products_are_used_through_views() -> None:
     assert viewed_parameters(with_operators(trace, ("aten::bmm", 3))) == {2}
     assert viewed_parameters(with_operators(trace, ("convolution", 3))) == frozenset()
     assert viewed_parameters(trace) == frozenset()
+    name = numberless(trace.parameters[1].name)
+    assert viewed_parameters(replace(trace, layout=replace(trace.layout, viewed=(name,)))) >= {1}
 
 
 def test_the_kernel_of_a_convolution_that_is_never_called_is_used_through_a_view() -> None:

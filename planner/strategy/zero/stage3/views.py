@@ -4,14 +4,16 @@ DeepSpeed frees a gathered parameter by giving it another storage (partition_par
 a parameter itself without its storage, but a view of one (torch/csrc/autograd/saved_variable.cpp: what is no leaf is
 saved as it is) keeps the whole storage until the operator's backward: transformers' experts multiply with transposes
 or slices of three-dimensional weights (integrations/moe.py: grouped_mm_experts_forward; the loop of *Experts.forward).
-Causal convolutions take the weight of a Conv1d that is never called without its middle dimension (models/*/
-modeling_*.py: `self.conv1d.weight.squeeze(1)`).
+Falcon's linear layers multiply by `self.weight.T` (modeling_falcon.py: FalconLinear.forward), Mamba's mixers by
+`dt_proj.weight` and `D[None, :, None]`. torch's linear function is not in question, though its transpose is a view too:
+DeepSpeed puts its own in its place, which keeps none. Causal convolutions take the weight of a Conv1d that is never
+called without its middle dimension (models/*/modeling_*.py: `self.conv1d.weight.squeeze(1)`).
 """
 
 import numpy as np
 
 from gpu_plan.planner.dtypes import is_floating
-from gpu_plan.planner.trace.events import IntArray, Kind, StepTrace
+from gpu_plan.planner.trace.events import IntArray, Kind, StepTrace, numberless
 from gpu_plan.planner.trace.remembered import of_trace
 
 _PRODUCTS = frozenset({"_grouped_mm", "mm", "addmm", "bmm", "baddbmm", "linear"})
@@ -20,8 +22,9 @@ _LOOKUPS = frozenset({"embedding"})
 
 @of_trace
 def viewed_parameters(trace: StepTrace) -> frozenset[int]:
-    """Parameters that are used through views: stacks of matrices that their own module multiplies by, and kernels of
-    convolutions that are never called themselves."""
+    """Parameters that are used through views: those that the trace names, stacks of matrices that their own module
+    multiplies by, and kernels of convolutions that are never called themselves."""
+    named = frozenset(trace.layout.viewed)
     multiplying = _modules_with(trace, _PRODUCTS)
     called = {int(module) for module in trace.subject[trace.kind == Kind.ENTER]}
     by_name = {name: index for index, name in enumerate(trace.modules)}
@@ -32,7 +35,8 @@ def viewed_parameters(trace: StepTrace) -> frozenset[int]:
     return frozenset(
         index
         for index, parameter in enumerate(trace.parameters)
-        if len(parameter.shape) > 2 and through_view(by_name.get(parameter.module))
+        if numberless(parameter.name) in named
+        or (len(parameter.shape) > 2 and through_view(by_name.get(parameter.module)))
     )
 
 
