@@ -2,7 +2,8 @@
 
 python -m benchmarks.told.advice [NUMBER ...] runs the cases of data/advice_cases.json one by one (half an hour), and
 writes results/advice.json and advice.md. A case with `as_the_source` is asked a second time with the stack and the
-loss that its source names; that answer is shown beside the first, which alone is judged.
+loss that its source names; that answer is shown beside the first, which alone is judged. With --fresh it asks the
+thirty questions of the page's eighth round, data/advice_fresh.json, and writes results/advice_fresh.*.
 """
 
 import argparse
@@ -12,12 +13,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from benchmarks.places import DATA, RESULTS
 
-CASES = DATA / "advice_cases.json"
 SPREADS = {
     "single": "single",
     "ddp": "replicated",
@@ -95,13 +94,15 @@ def words(answer: dict[str, Any]) -> str:
     )
 
 
-def table(results: list[dict[str, Any]]) -> str:
+def table(results: list[dict[str, Any]], *, fresh: bool) -> str:
     """As Markdown."""
     agreeing = sum(result["agrees"] for result in results)
+    asked_of = "questions of our own" if fresh else "published recipes"
+    option = " --fresh" if fresh else ""
     lines = [
-        "# What practitioners run",
+        f"# What practitioners run: {asked_of}",
         "",
-        "Made by `python -m benchmarks.told.advice`. Cases, sources, *agrees*: [the page](../cases/advice.md).",
+        f"Made by `python -m benchmarks.told.advice{option}`. Cases and *agrees*: [the page](../cases/advice.md).",
         "",
         f"{agreeing} of {len(results)} agree.",
         "",
@@ -125,27 +126,29 @@ def table(results: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("numbers", metavar="NUMBER", nargs="*", type=int, help="not all cases, but these")
-    numbers = parser.parse_args().numbers
-    kept = RESULTS / "advice.json"
-    results = {one["number"]: one for one in json.loads(kept.read_text())} if kept.exists() else {}
-    cases = [case for case in json.loads(CASES.read_text()) if not numbers or case["number"] in numbers]
+    parser.add_argument("--fresh", action="store_true", help="the questions of our own")
+    given = parser.parse_args()
+    asked_of = DATA / ("advice_fresh.json" if given.fresh else "advice_cases.json")
+    kept = RESULTS / ("advice_fresh.json" if given.fresh else "advice.json")
+    results = {one["number"]: one for one in json.loads(kept.read_text())} if kept.exists() and given.numbers else {}
+    cases = [case for case in json.loads(asked_of.read_text()) if not given.numbers or case["number"] in given.numbers]
     with tempfile.TemporaryDirectory(prefix="plan-advice-") as cache:
-        _run(cases, results, kept, cache)
+        for case in cases:
+            results[case["number"]] = _answered(case, cache)
+            ordered = [results[number] for number in sorted(results)]
+            kept.write_text(json.dumps(ordered, indent=1) + "\n")
+            kept.with_suffix(".md").write_text(table(ordered, fresh=given.fresh))
 
 
-def _run(cases: list[dict[str, Any]], results: dict[int, dict[str, Any]], kept: Path, cache: str) -> None:
-    """Asks every case and writes what is known after each."""
-    for case in cases:
-        answer = asked(case["ask"], cache)
-        result = {"number": case["number"], "ask": case["ask"], "agrees": agrees(case, answer), "answer": answer}
-        if "as_the_source" in case:
-            added = case["as_the_source"]
-            result["as_the_source"] = {"words": added, "answer": asked(f"{case['ask']} {added}", cache)}
-        results[case["number"]] = result
-        print(case["number"], "yes" if result["agrees"] else "NO", words(answer), flush=True)
-        ordered = [results[number] for number in sorted(results)]
-        kept.write_text(json.dumps(ordered, indent=1) + "\n")
-        (RESULTS / "advice.md").write_text(table(ordered))
+def _answered(case: dict[str, Any], cache: str) -> dict[str, Any]:
+    """One case asked and judged, and told on the way."""
+    answer = asked(case["ask"], cache)
+    result = {"number": case["number"], "ask": case["ask"], "agrees": agrees(case, answer), "answer": answer}
+    if "as_the_source" in case:
+        added = case["as_the_source"]
+        result["as_the_source"] = {"words": added, "answer": asked(f"{case['ask']} {added}", cache)}
+    print(case["number"], "yes" if result["agrees"] else "NO", words(answer), flush=True)
+    return result
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from gpu_plan.planner.job.alternatives.changes import (
 from gpu_plan.planner.job.alternatives.found import MOST, Beside
 from gpu_plan.planner.job.alternatives.tried import alternative_of, at_its_batch
 from gpu_plan.planner.job.alternatives.useful import Gain, in_order, most_useful
-from gpu_plan.planner.job.alternatives.ways import Way, ways
+from gpu_plan.planner.job.alternatives.ways import Way, together, ways
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -32,6 +32,7 @@ from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError
+from gpu_plan.planner.workload.training import Workload
 
 _STEPS = 8
 """Of accumulation, as it is tried: what is done once a step is then an eighth of it."""
@@ -132,7 +133,7 @@ def _changes(
     """Words that are not given, more steps before an update, fewer, more and larger devices."""
     opened = _opened(provider, best, traced=traced)
     quiet = replace(job, note=lambda _: None, openers=Openers(traces=opened))
-    for way in ways(job.request, task.evaluator.workload, known=job.known):
+    for way in _ways(job, task.evaluator.workload, best):
         yield _Change(
             words=way.words,
             make=lambda way=way: _training(asked(quiet, way)),  # type: ignore[misc]
@@ -151,6 +152,13 @@ def _changes(
                 cluster=cluster,
             )
             break
+
+
+def _ways(job: Job, workload: Workload, best: StepJudgement) -> Iterator[Way]:
+    """Each by itself; beside a plan that offloads, what trains the same several at once as well."""
+    yield from ways(job.request, workload, known=job.known)
+    if best.offloads and not job.request.model.endswith(".py"):
+        yield from (way for way in together(job.request, workload, job.known) if way.same_training)
 
 
 def _last_resort(best: StepJudgement) -> bool:

@@ -17,6 +17,9 @@ Every recipe keeps to what the devices hold as long as that fits: axolotl's guid
 ml-engineering's table offloads where nothing else is left. Half the time is what a second machine would give; below
 that, RAM of the node, DeepSpeed's own arithmetic and the transfers are not worth it.
 """
+SLOWEST = 2
+"""How many times as long as the fastest a plan may be expected to take and still be preferred for its memory or its few
+parts: as for `OFFLOADED`, half the speed is what a second machine would give."""
 _TENTHS = 10
 
 R = TypeVar("R", bound=Judgement)
@@ -49,7 +52,7 @@ class Ranking:
         """Best first: what surely fits, then what may, then what needs something that is not known to be there.
 
         Within each: the best of those that tie with the fastest, and so on with what is left. Where memory or
-        simplicity is preferred all plans are compared, not ties alone.
+        simplicity is preferred all plans are compared that take at most `SLOWEST` times as long, not ties alone.
         """
         found: list[R] = []
         for group in sorted({standing(plan) for plan in plans}):
@@ -60,10 +63,13 @@ class Ranking:
                 left = [plan for plan in left if plan is not best]
         return found
 
+    @property
+    def compares_times(self) -> bool:
+        """Whether the fastest and what ties with it go first; else memory or simplicity, within `SLOWEST`."""
+        return self.prefer not in (Prefer.MEMORY, Prefer.SIMPLE)
+
     def tied(self, plans: Sequence[R]) -> list[R]:
         """Those among which the order decides."""
-        if self.prefer in (Prefer.MEMORY, Prefer.SIMPLE):
-            return list(plans)
         fastest = self.fastest(plans)
         return [plan for plan in plans if self.ties(plan, fastest)]
 
@@ -72,10 +78,12 @@ class Ranking:
         return min(plans, key=lambda plan: (self.expected(plan), self.key(plan)))
 
     def ties(self, plan: Judgement, fastest: Judgement) -> bool:
-        """Whether a plan's time cannot be told from the fastest's, and is expected to be next to the same."""
-        if self.expected(plan) / self.expected(fastest) > LONGER:
+        """Whether a plan's time cannot be told from the fastest's, and is expected to be next to the same; where memory
+        or simplicity is preferred, whether it takes no more than `SLOWEST` times as long."""
+        longest = LONGER if self.compares_times else SLOWEST
+        if self.expected(plan) / self.expected(fastest) > longest:
             return False  # whatever the rates are: what it takes at their ends is not asked
-        return ratio(self.counted(plan), self.counted(fastest)).low <= 1
+        return not self.compares_times or ratio(self.counted(plan), self.counted(fastest)).low <= 1
 
     def beyond(self, plans: Sequence[R], *, seconds: float, parts: int) -> bool:
         """Whether what takes at least so many seconds a sample, and so many moving parts, cannot come first.
@@ -84,11 +92,15 @@ class Ranking:
         faster loses to what has none, leaves that tenth and has fewer parts.
         """
         fitting = sorted((plan for plan in plans if standing(plan) == 0), key=_name)
-        if not fitting or self.order[0] == "headroom":
+        if not fitting:
             return False
-        if self.prefer is Prefer.SIMPLE:
-            return min(plan.moving_parts for plan in fitting) < parts
         fastest = self.expected(self.fastest(fitting))
+        if not self.compares_times:
+            limit = SLOWEST * min(seconds, fastest)
+            simpler = self.prefer is Prefer.SIMPLE and any(
+                plan.moving_parts < parts and self.expected(plan) <= limit for plan in fitting
+            )
+            return simpler or seconds > SLOWEST * fastest
         if seconds > LONGER * fastest or (seconds >= fastest and self.order[0] == "time"):
             return True
         first = min(self.tied(fitting), key=self.key)

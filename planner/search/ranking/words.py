@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.ranking.ratio import OFF, Ratio, ratio
-from gpu_plan.planner.search.ranking.rules import LONGER, OFFLOADED, Ranking, standing
+from gpu_plan.planner.search.ranking.rules import LONGER, OFFLOADED, SLOWEST, Ranking, standing
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.prefer import Prefer
 
@@ -24,8 +24,9 @@ def rules(ranking: Ranking) -> tuple[str, ...]:
         "plans that fit come first, then those that may not fit the device, then those that need something that is not"
         " known to be there"
     )
-    if ranking.prefer in (Prefer.MEMORY, Prefer.SIMPLE):
-        return (first, f"--prefer {ranking.prefer}: {compared}")
+    if not ranking.compares_times:
+        slowest = f"plans expected to take more than {SLOWEST} times as long as the fastest come after all others"
+        return (first, slowest, f"--prefer {ranking.prefer}: {compared}")
     tie = (
         f"a plan ties with the fastest if it is expected to take at most {LONGER - 1:.0%} longer and, at some rates"
         f" within the published ranges and as ratios of times were off by up to {OFF - 1:.0%} in nine of ten published"
@@ -55,18 +56,30 @@ def why(ranking: Ranking, plans: Sequence[Judgement]) -> str | None:
     return None if len(plans) < 2 else _over_second(ranking, plans) + _beyond(plans)
 
 
-def _beyond(plans: Sequence[Judgement]) -> str:
-    """The fastest of the plans that may not fit, where what fits offloads and takes longer at all rates."""
+def unsure(plans: Sequence[Judgement]) -> tuple[Judgement, Ratio] | None:
+    """The fastest of the plans that may not fit and do without the node's RAM, which the first keeps, with how many
+    times as long it takes; None where it is hardly faster."""
     first = plans[0]
-    unsure = [plan for plan in plans[1:] if standing(plan) > standing(first) and not plan.offloads]
-    if not first.offloads or not unsure:
-        return ""
-    fastest = min(unsure, key=lambda plan: plan.expected_seconds)
+    known = [plan for plan in plans[1:] if standing(plan) > standing(first) and not plan.offloads]
+    if not first.offloads or not known:
+        return None
+    fastest = min(known, key=lambda plan: plan.expected_seconds)
     times = ratio(fastest.seconds, first.seconds)
-    if fastest is plans[1] or times.expected * _CLEARLY > 1:
+    return None if times.expected * _CLEARLY > 1 else (fastest, times)
+
+
+def _beyond(plans: Sequence[Judgement]) -> str:
+    """What would be faster without the node's RAM if it fits."""
+    found = unsure(plans)
+    if found is None or found[0] is plans[1]:
         return ""
-    lacks = fastest.conditions[0].words if fastest.conditions else "may not fit the device"
-    return f"; {fastest.full_title} takes {_longer(times)} without the node's RAM, but {lacks}"
+    fastest, times = found
+    return f"; {fastest.full_title} takes {_longer(times)} without the node's RAM, but {lacks(fastest)}"
+
+
+def lacks(plan: Judgement) -> str:
+    """What keeps a plan that may fit from surely fitting."""
+    return plan.conditions[0].words if plan.conditions else "may not fit the device"
 
 
 _CLEARLY = 1.25
@@ -76,17 +89,15 @@ _CLEARLY = 1.25
 def _over_second(ranking: Ranking, plans: Sequence[Judgement]) -> str:
     first, second = plans[0], plans[1]
     if standing(first) != standing(second):
-        lacks = second.conditions[0].words if second.conditions else "may not fit the device"
-        return f"{_called(first, second)} is first: {_called(second, first)} {lacks}"
+        return f"{_called(first, second)} is first: {_called(second, first)} {lacks(second)}"
     times = ratio(second.seconds, first.seconds)
     fastest = ranking.fastest([plan for plan in plans if standing(plan) == standing(first)])
-    all_tie = ranking.prefer in (Prefer.MEMORY, Prefer.SIMPLE)
     told = f"{_called(first, second)} is first: {_called(second, first)} takes {_longer(times)}"
     if ranking.prefer is Prefer.BALANCE and times.expected < 1:
         counted = _counted(first, second)
         if counted is not None:
             return f"{told}{counted}"
-    if not all_tie and not ranking.ties(second, fastest):
+    if not ranking.ties(second, fastest):
         return told
     deciding = next(
         (name for name in ranking.order if ranking.measure(name, first) != ranking.measure(name, second)), "time"

@@ -4,7 +4,7 @@ to a step."""
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gpu_plan.planner.search.ranking.rules import LONGER, Ranking, standing
+from gpu_plan.planner.search.ranking.rules import LONGER, Ranking, is_cramped, standing
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.strategy.traits import Offload
@@ -96,7 +96,9 @@ def accumulated(evaluator: Evaluator, ranks: int, ranking: Ranking, plans: Seque
     """Plans with small batches, with as many micro batches to a step as make up the samples of the largest step that
     fits: what is done once a step is compared over the same samples. Nobody's batch grows by it, and nothing is traced.
 
-    Left out is what would hardly be faster than the fastest were that work free, and what gains no more than a tie.
+    Gradients that wait for the next micro batch take room: where they leave too little, smaller micro batches follow.
+    `plans` is read as it grows. Left out is what would hardly be faster than the fastest were that work free, and what
+    gains no more than a tie.
     """
     workload = evaluator.workload
     fixed = workload.global_batch is not None or workload.grad_accum is not None
@@ -105,15 +107,42 @@ def accumulated(evaluator: Evaluator, ranks: int, ranking: Ranking, plans: Seque
     fitting = [plan for plan in plans if standing(plan) == 0 and not plan.offloads and _steps_once(plan)]
     most = max((_samples(plan, ranks) for plan in fitting), default=0)
     for plan in fitting:
-        steps = most // _samples(plan, ranks)
-        fastest = ranking.fastest([known for known in plans if standing(known) == 0])
-        least = ranking.expected(plan) * (1 - _once_a_step(plan))
-        if steps == 1 or least * LONGER >= ranking.expected(fastest):
-            continue
-        batch = Batch(micro_batch=plan.batch.micro_batch, accumulation_steps=steps)
-        longer = evaluator.judge_uncounted(plan.family, batch)
-        if longer.samples_per_second > LONGER * plan.samples_per_second:
-            yield replace(plan.family, batch=batch)
+        for size in _smaller(plan.batch.micro_batch, fixed=workload.micro_batch is not None):
+            family = _longer(evaluator, ranking, plans, plan, size, most * plan.family.copy_ranks // ranks)
+            if family is None:
+                break
+            yield family
+            if _has_room(family, ranking, plans):
+                break
+
+
+def _smaller(size: int, *, fixed: bool) -> tuple[int, ...]:
+    """A micro batch, three quarters and half of it."""
+    sizes = (size,) if fixed else (size, 3 * size // 4, size // 2)
+    return tuple(dict.fromkeys(one for one in sizes if one > 0))
+
+
+def _longer(
+    evaluator: Evaluator, ranking: Ranking, plans: Sequence[StepJudgement], plan: StepJudgement, size: int, share: int
+) -> Family | None:
+    """The plan's family with as many micro batches to a step as make up a `share` of samples on each rank that has its
+    own; None where that gains nothing."""
+    steps = share // size
+    fastest = ranking.fastest([known for known in plans if standing(known) == 0])
+    least = ranking.expected(plan) * (1 - _once_a_step(plan))
+    if steps <= 1 or least * LONGER >= ranking.expected(fastest):
+        return None
+    batch = Batch(micro_batch=size, accumulation_steps=steps)
+    longer = evaluator.judge_uncounted(plan.family, batch)
+    return replace(plan.family, batch=batch) if longer.samples_per_second > LONGER * plan.samples_per_second else None
+
+
+def _has_room(family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> bool:
+    """Whether it fits, and leaves what counts as room where that is compared."""
+    found = next((plan for plan in plans if plan.family == family), None)
+    if found is None or standing(found) != 0:
+        return False
+    return "cramped" not in ranking.order or not is_cramped(found)
 
 
 def _steps_once(plan: StepJudgement) -> bool:

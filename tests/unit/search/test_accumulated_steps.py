@@ -1,6 +1,6 @@
 """Which plans are tried with several micro batches to a step: of plans whose seconds are made up."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,12 +39,22 @@ def planned(name: str, samples: int, seconds: float, once: float = 0.0, offload:
     return Planned(**fields, capacity_bytes=base.capacity_bytes, family=family, batch=batch, once=once)
 
 
-def tried(*plans: Any, gain: float = 1.5, prefer: Prefer = Prefer.BALANCE, **given: int) -> list[Batch | None]:
-    """Cuts that are tried, where each is so many times as fast as the plan that it is made of."""
-    workload = SimpleNamespace(**{"global_batch": None, "grad_accum": None, **given})
+def tried(
+    *plans: Any, gain: float = 1.5, prefer: Prefer = Prefer.BALANCE, cramped_from: int = 99, **given: int
+) -> list[Batch]:
+    """Cuts that are tried, where each is so many times as fast as the plan that it is made of, and leaves less than a
+    tenth of the device from some micro batch on."""
+    workload = SimpleNamespace(**{"global_batch": None, "grad_accum": None, "micro_batch": None, **given})
     faster = SimpleNamespace(samples_per_second=gain * min(plan.samples_per_second for plan in plans))
     evaluator: Any = SimpleNamespace(workload=workload, judge_uncounted=lambda family, batch: faster)
-    return [family.batch for family in accumulated(evaluator, RANKS, Ranking(prefer=prefer), plans)]
+    known, found = list(plans), []
+    for family in accumulated(evaluator, RANKS, Ranking(prefer=prefer), known):
+        assert family.batch is not None
+        found.append(family.batch)
+        used = 15 if family.batch.micro_batch >= cramped_from else 8
+        made = planned(family.strategy.name, 1, 9.0)
+        known.append(replace(made, family=family, profile=judged("made", (9.0,), used=used).profile))
+    return found
 
 
 SMALL = planned("ddp", 3, 1.1, once=0.3)
@@ -53,6 +63,15 @@ LARGE = planned("fsdp", 16, 1.0)
 
 def test_a_small_batch_takes_as_many_steps_as_the_largest_has_samples() -> None:
     assert tried(SMALL, LARGE) == [Batch(micro_batch=3, accumulation_steps=5)]
+
+
+def test_smaller_micro_batches_follow_where_gradients_that_wait_leave_no_room() -> None:
+    eight = planned("ddp", 8, 1.1, once=0.3)
+    cut = [Batch(micro_batch=8, accumulation_steps=2), Batch(micro_batch=6, accumulation_steps=2)]
+    assert tried(eight, LARGE, cramped_from=8) == cut
+    assert tried(eight, LARGE, cramped_from=1) == [*cut, Batch(micro_batch=4, accumulation_steps=4)]
+    assert tried(eight, LARGE, cramped_from=1, prefer=Prefer.SPEED) == cut[:1], "it fits, which is enough there"
+    assert tried(eight, LARGE, cramped_from=1, micro_batch=8) == cut[:1], "what was given is not cut"
 
 
 def test_what_would_gain_nothing_is_not_tried() -> None:

@@ -111,8 +111,10 @@ def test_what_cannot_come_first() -> None:
     assert not balance.beyond([fast], seconds=1.01, parts=1), "may tie, and has fewer parts"
     assert not balance.beyond([fast], seconds=0.99, parts=4), "may be faster"
     assert speed.beyond([fast], seconds=1.01, parts=1)
-    assert not memory.beyond([fast], seconds=9.0, parts=9), "may leave more of the device free"
-    assert simple.beyond([fast], seconds=0.1, parts=3)
+    assert not memory.beyond([fast], seconds=1.9, parts=9), "may leave more of the device free"
+    assert memory.beyond([fast], seconds=2.1, parts=9), "takes more than twice as long"
+    assert simple.beyond([fast], seconds=0.6, parts=3), "has more parts"
+    assert not simple.beyond([fast], seconds=0.1, parts=3), "may be so fast that the simpler one is too slow beside it"
     assert not balance.beyond([], seconds=9.0, parts=9)
 
 

@@ -187,11 +187,27 @@ def test_a_preference_changes_the_order_of_the_rules(prefer: Prefer, first: str)
     plans = [
         judged("fast", (1.0, 2.0, 0.9), used=15, parts=5),
         judged("simple", (1.02, 1.9, 0.95), used=12),
-        judged("small", (7.0, 9.0, 6.0), used=2, parts=5),
+        judged("small", (1.9, 2.2, 1.7), used=3, parts=5),
+        judged("slow", (7.0, 9.0, 6.0), used=2),
     ]
     ranking = replace(RANKING, prefer=prefer)
     assert ranking.ordered(plans)[0].name == first
     assert rules(ranking)
+
+
+def test_memory_and_simplicity_are_preferred_within_twice_the_fastest_time() -> None:
+    """Full offload that leaves most of the device free at a fourteenth of the speed is nobody's choice."""
+    fast = judged("fast", (1.0,), used=14, parts=2)
+    frugal = judged("frugal", (14.0,), used=3, host=40, parts=105)
+    lean = judged("lean", (1.9,), used=9, parts=2)
+    for prefer in (Prefer.MEMORY, Prefer.SIMPLE):
+        ranking = replace(RANKING, prefer=prefer)
+        found = ranking.ordered([frugal, fast, lean])
+        assert [plan.name for plan in found] == ["lean", "fast", "frugal"]
+        assert "more than 2 times as long as the fastest come after" in " ".join(rules(ranking))
+    assert why(replace(RANKING, prefer=Prefer.MEMORY), [fast, frugal]) == (
+        "fast is first: frugal takes 14.00 times as long (12.50 to 15.68)"
+    )
 
 
 times = st.tuples(*[st.integers(1, 30).map(lambda tenth: tenth / 10)] * 3)
