@@ -65,7 +65,7 @@ def plan_from_scratch(
         versions=versions(),
         assumptions=assumptions,
         warnings=(*shortened, *job.warnings(found), *filter(None, [moved_line()])),
-        headline=job.headline or _without_host(other, found) or _worth_a_try(found),
+        headline=job.headline or _without_host(other, found, job.task) or _worth_a_try(found),
         change=None if tried is None or found.best is not None else nearest(tried),
         alternatives=tuple(other.found if tried is None else tried.found),
         evaluated=evaluated,
@@ -137,13 +137,19 @@ def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:
     return other, None
 
 
-def _without_host(other: Beside, found: Found[Any]) -> str | None:
-    """What does without the node's RAM that the first plan keeps, and trains the same: to be known before the plan."""
-    same = other.same_without_host
-    if same is None or found.best is None:
+def _without_host(other: Beside, found: Found[Any], task: AnyTask) -> str | None:
+    """What does without the node's RAM that the first plan keeps, and trains the same or answers the same prompts: to
+    be known before the plan."""
+    one, what = other.same_without_host, "trains the same without the node's RAM"
+    if one is None:
+        one, what = other.without_host, "keeps nothing in the node's RAM"
+    if one is None or found.best is None:
         return None
-    times = same.samples_per_second / found.best.samples_per_second
-    return f"{same.change} trains the same without the node's RAM: {same.plan}, {times:.2f} times the speed"
+    mine, theirs = one.samples_per_second, found.best.samples_per_second
+    each = task.speed(found.best).tokens_per_second_per_gpu
+    if one.tokens_per_second is not None and each:
+        mine, theirs = one.tokens_per_second, each * task.evaluator.cluster.world_size
+    return f"{one.change} {what}: {one.plan}, {mine / theirs:,.2f} times the speed"
 
 
 def _worth_a_try(found: Found[Any]) -> str | None:

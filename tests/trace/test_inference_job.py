@@ -230,3 +230,13 @@ def test_beside_weights_copied_in_each_step_fewer_bits_are_evaluated(capsys, tmp
     document = planned(capsys, *words)
     assert document["plans"][0]["strategy"]["offload"] != "none"
     assert "--quantize nf4" in [other["change"] for other in document["alternatives"]]
+
+
+@pytest.mark.slow
+def test_beside_weights_copied_in_each_step_a_server_in_fewer_bits_is_the_first_line(capsys):
+    document = planned(capsys, "Qwen/Qwen3-8B", "--task", "infer", "--gpus", "1xT4", "--context", "4096")
+    assert document["plans"][0]["strategy"]["offload"] != "none"
+    served, alone = document["alternatives"]
+    assert served["change"] == "--server vllm --quantize awq-4bit-128", "a T4 multiplies no FP8"
+    assert alone["change"] == "--quantize nf4"
+    assert document["headline"].startswith(f"{served['change']} keeps nothing in the node's RAM: single GPU, at most, ")

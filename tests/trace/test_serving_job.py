@@ -166,3 +166,11 @@ def test_weights_as_vllm_logged_them(model: str, ranks: int, quantize: str | Non
     )
     spec = replace(provider.spec(), parameters=(*provider.spec().parameters, *provider.packed()))
     assert rank_weights(spec, config, heads(config), ranks, 2).nbytes / GIB == pytest.approx(logged, abs=near)
+
+
+def test_a_server_ends_where_others_hold_what_it_would_take(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (str(models / "llama-3"), "--gpus", "1xT4", "--context", "300", "--set", "memory.reserve=8GiB")
+    refused = planned(capsys, *words)
+    assert refused["plans"] == []
+    assert "--gpu-memory-utilization below 0.45 asks for less" in refused["rejected"][0]["reason"]
+    assert planned(capsys, *words, "--gpu-memory-utilization", "0.4")["plans"][0]["fits"]

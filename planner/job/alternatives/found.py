@@ -17,5 +17,7 @@ class Beside:
     """Changes that would take a trace of their own."""
     same_without_host: Alternative | None = None
     """The most useful that trains the same without the node's RAM, which the plan keeps."""
+    without_host: Alternative | None = None
+    """Of a generation: what answers the same prompts without the node's RAM: another kernel, a server, fewer bits."""
     evaluated: int = 0
     """Candidates that were judged."""

@@ -10,6 +10,7 @@ from gpu_plan.planner.job.alternatives.tried import alternative_of
 from gpu_plan.planner.job.alternatives.ways import Way, ways
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.options.serve.read import SETTINGS as SERVED_SETTINGS
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 from gpu_plan.planner.search.generation.limits import held_by_devices
@@ -32,8 +33,8 @@ def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
     if not isinstance(task, GenerationTask) or not isinstance(first, GenerationJudgement) or job.cluster.gpu.is_cpu:
         return found
     counted = task.evaluator.evaluated
-    if first.offloads or not fits:
-        found.found += _on_devices(job, task)
+    held = list(_on_devices(job, task)) if first.offloads or not fits else []
+    found.found += held
     found.evaluated = task.evaluator.evaluated - counted
     found.found += _served(job, first)
     asked = list(ways(job.request, known=job.known))
@@ -46,6 +47,8 @@ def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
         # What copies its weights in each step is so slow that a trace of its own is worth its time.
         found.found += _traced(job, asked)
         asked = []
+    whole = [one for one in found.found if one not in held]
+    found.without_host = whole[0] if whole and first.offloads and fits else None
     found.found = found.found[:MOST]
     found.untraced = [way.words for way in asked]
     return found
@@ -91,22 +94,41 @@ def _traced(job: Job, asked: Sequence[Way]) -> Iterator[Alternative]:
 
 
 def _served(job: Job, first: GenerationJudgement) -> Iterator[Alternative]:
-    """The same under a server, which computes its own memory: as many requests at once as samples were asked for."""
+    """The same under a server, which computes its own memory: as many requests at once as samples were asked for. Where
+    the devices do not hold the weights as they are, in fewer bits as a server multiplies them."""
+    plain = _under_server(job, first, Way())
+    if plain is not None:
+        yield plain
+        return
+    words = {**dict(job.request.words), "server": server_words()[0]}
+    asked = replace(job.request, words=tuple(words.items()))
+    for way in ways(asked, known=job.known):
+        if "quantize" in way.options:
+            served = _under_server(job, first, way)
+            if served is not None:
+                yield served
+
+
+def _under_server(job: Job, first: GenerationJudgement, way: Way) -> Alternative | None:
+    """None where the devices do not hold it alone, or the server does not run it."""
     given = dict(job.request.words)
     kept = {name: given[name] for name in _SERVED if name in given}
     context = kept.setdefault("context", str(first.context))
-    words = {"task": "infer", "server": server_words()[0], **kept}
+    words = {"task": "infer", "server": server_words()[0], **kept, **way.options}
     if first.samples > 1:
         words["concurrency"] = str(first.samples)
-    request = replace(job.request, words=tuple(words.items()), settings=(), pinned=False)
+    said = tuple(text for text in job.request.settings if text.partition("=")[0] in SERVED_SETTINGS)
+    request = replace(job.request, words=tuple(words.items()), settings=said, pinned=False)
     try:
         task = prepared(request, job.cluster, job.source, lambda _: None, job.openers).task
         best = task.fitting()
     except (PlanError, CannotSplitError):
-        return
-    if best is not None and best.offloads is False:
-        many = f" --concurrency {first.samples}" if first.samples > 1 else ""
-        told = "" if "context" in given else f" --context {context}"
-        served = alternative_of(f"--server {server_words()[0]}{told}{many}", task, best, job.cluster)
-        # What a server's speed is computed from is the least that a step takes: none is faster.
-        yield replace(served, plan=f"{served.plan}, at most")
+        return None
+    if best is None or best.offloads:
+        return None
+    many = f" --concurrency {first.samples}" if first.samples > 1 else ""
+    told = "" if "context" in given else f" --context {context}"
+    changed = f" {way.words}" if way.options else ""
+    served = alternative_of(f"--server {server_words()[0]}{changed}{told}{many}", task, best, job.cluster)
+    # What a server's speed is computed from is the least that a step takes: none is faster.
+    return replace(served, plan=f"{served.plan}, at most")

@@ -41,7 +41,7 @@ _INSTEAD = {
     "seq-len": ": use --context",
     "micro-batch": ": use --concurrency",
 }
-_SETTINGS = ("memory.reserve",)
+SETTINGS = ("memory.reserve",)
 _WHERE = " for a server"
 _SERVED = STRATEGIES[:3]
 """A whole model on one device or on each, and tensor parallel."""
@@ -84,7 +84,7 @@ def read_serving(words: Mapping[str, str], settings: Sequence[str]) -> ServeGive
         parse_quantize(quantize)
     found = parse_settings(settings)
     for key, _ in found:
-        if key not in _SETTINGS:
+        if key not in SETTINGS:
             raise UsageError(f"--set {key} says nothing about --server {server}")
     return ServeGiven(
         server=server,

@@ -26,6 +26,9 @@ class ServingJudgement(Judgement):
     """Seconds of a step's collectives, as durations: `slow` is the longest."""
     baseline: int
     """What stands on the device before the server measures: context and NCCL."""
+    kept_free: int = 0
+    """Bytes of the device that others have: the server measures the whole device, and ends where less is free than it
+    would take (vllm/v1/worker/utils.py: request_memory)."""
 
     @property
     def title(self) -> str:
@@ -56,6 +59,12 @@ class ServingJudgement(Judgement):
         ends = engine.failure(self.baseline)
         if ends is not None:
             return ends
+        if self.kept_free and self.expected_bytes > self.capacity_bytes:
+            share = self.capacity_bytes / (self.capacity_bytes + self.kept_free)
+            return (
+                f"takes {format_gib(self.expected_bytes)} GiB whatever others have, and"
+                f" {format_gib(self.capacity_bytes)} are left: --gpu-memory-utilization below {share:.2f} asks for less"
+            )
         most = engine.concurrency(engine.most_available)
         if most < 1:
             cache, longest = format_gib(engine.cache_bytes), engine.longest(engine.max_model_len)

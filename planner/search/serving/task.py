@@ -65,6 +65,7 @@ class ServingEvaluator(BaseEvaluator[ServeWorkload]):
             terms=terms,
             host_bytes=0,
             capacity_bytes=self.capacity_bytes,
+            kept_free=workload.reserve_bytes,
         )
 
     def _exchange(self, layout: Layout) -> Rate:

@@ -15,6 +15,7 @@ from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.ranking.ratio import OFF, ratio
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.ranking.words import rules, why
+from gpu_plan.planner.search.ranking.words import unsure as may_do_without
 from gpu_plan.planner.trace.events import CATEGORIES
 from gpu_plan.planner.units import GIB
 from gpu_plan.planner.workload.prefer import Prefer
@@ -155,7 +156,13 @@ def test_what_may_not_fit_is_told_where_what_fits_offloads_and_is_much_slower() 
     assert sentence.endswith(
         "unsure takes 0.50 times as long (0.45 to 0.56) without the node's RAM, but may not fit the device"
     )
-    assert "unsure" not in (why(RANKING, [offloaded, other, replace(unsure, times=(1.9,))]) or "")
+    worth = may_do_without(found)
+    assert worth is not None
+    assert worth[0] is unsure, "the first line of the report names it"
+    hardly = [offloaded, other, replace(unsure, times=(1.9,))]
+    assert "unsure" not in (why(RANKING, hardly) or "")
+    assert may_do_without(hardly) is None
+    assert may_do_without([other, judged("offloads too", (1.0,), parts=105)]) is None
 
 
 def test_what_needs_ram_that_is_not_known_goes_last_and_says_so() -> None:
