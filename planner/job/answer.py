@@ -13,6 +13,7 @@ from gpu_plan.planner.job.alternatives import (
     Tried,
     alternatives,
     beside,
+    first_line,
     nearest,
     with_what_degrees_buy,
 )
@@ -24,7 +25,6 @@ from gpu_plan.planner.options.wishes.read import Wishes, read_wishes
 from gpu_plan.planner.plan.document import Assumption, JobFigures, PlanDocument
 from gpu_plan.planner.search.document import document
 from gpu_plan.planner.search.predicted import predicted_schedule, predicted_snapshot, predicted_timeline
-from gpu_plan.planner.search.ranking.words import lacks, unsure
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.search.training.evaluate import StepJudgement
@@ -65,7 +65,7 @@ def plan_from_scratch(
         versions=versions(),
         assumptions=assumptions,
         warnings=(*shortened, *job.warnings(found), *filter(None, [moved_line()])),
-        headline=job.headline or _without_host(other, found, job.task) or _worth_a_try(found),
+        headline=job.headline or (None if found.best is None else first_line(other, found.plans, job.task)),
         change=None if tried is None or found.best is not None else nearest(tried),
         alternatives=tuple(other.found if tried is None else tried.found),
         evaluated=evaluated,
@@ -135,33 +135,6 @@ def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:
     if request.advise and not request.pinned and not other.found:
         other = beside(job, found.best)
     return other, None
-
-
-def _without_host(other: Beside, found: Found[Any], task: AnyTask) -> str | None:
-    """What does without the node's RAM that the first plan keeps, and trains the same or answers the same prompts: to
-    be known before the plan."""
-    one, what = other.same_without_host, "trains the same without the node's RAM"
-    if one is None:
-        one, what = other.without_host, "keeps nothing in the node's RAM"
-    if one is None or found.best is None:
-        return None
-    mine, theirs = one.samples_per_second, found.best.samples_per_second
-    each = task.speed(found.best).tokens_per_second_per_gpu
-    if one.tokens_per_second is not None and each:
-        mine, theirs = one.tokens_per_second, each * task.evaluator.cluster.world_size
-    return f"{one.change} {what}: {one.plan}, {mine / theirs:,.2f} times the speed"
-
-
-def _worth_a_try(found: Found[Any]) -> str | None:
-    """What would do without the node's RAM that the first plan keeps, much faster, if it fits."""
-    faster = unsure(found.plans) if found.best is not None else None
-    if faster is None:
-        return None
-    plan, times = faster
-    return (
-        f"{plan.full_title} does without the node's RAM at {1 / times.expected:.2f} times the speed, but {lacks(plan)}:"
-        " worth a try before the plan below"
-    )
 
 
 def _saved(found: Found[Any], task: AnyTask) -> SavedFiles | None:

@@ -3,13 +3,25 @@
 `changes` says what can be changed, `tried` evaluates what is left where nothing fits, or where it was asked for;
 `beside` what can be told beside a plan that fits, from traces that are at hand; `useful` orders that by what it gains;
 `without` evaluates the job without a degree that the plan has, where it is to be explained;
+`headline` says the first line of a report whose plan keeps something in the node's RAM;
 `generating` has what is told beside a generation, and is imported for one alone.
 """
 
 from gpu_plan.planner.job.alternatives.beside import beside
 from gpu_plan.planner.job.alternatives.changes import Job
 from gpu_plan.planner.job.alternatives.found import Beside
+from gpu_plan.planner.job.alternatives.headline import first_line
 from gpu_plan.planner.job.alternatives.tried import Tried, alternatives, at_its_batch, nearest
 from gpu_plan.planner.job.alternatives.without import with_what_degrees_buy
 
-__all__ = ["Beside", "Job", "Tried", "alternatives", "at_its_batch", "beside", "nearest", "with_what_degrees_buy"]
+__all__ = [
+    "Beside",
+    "Job",
+    "Tried",
+    "alternatives",
+    "at_its_batch",
+    "beside",
+    "first_line",
+    "nearest",
+    "with_what_degrees_buy",
+]

@@ -27,12 +27,15 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.search.ranking.rules import Ranking
+from gpu_plan.planner.search.ranking.words import clearly_faster
+from gpu_plan.planner.search.training.candidates import Family
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError
-from gpu_plan.planner.workload.training import Workload
+from gpu_plan.planner.workload.training import Checkpointing, Workload
 
 _STEPS = 8
 """Of accumulation, as it is tried: what is done once a step is then an eighth of it."""
@@ -69,16 +72,20 @@ def beside(job: Job, best: object, *, traced: bool = False) -> Beside:
     before = provider.at_hand
     gains: list[Gain] = []
     alone: list[Way] = []
+    alike: list[_Change] = []
     try:
         for change in _changes(job, task, best, provider, traced=traced):
             way = change.way
             if way is not None and any(way.has_all_of(less) for less in alone):
                 continue  # less than this does without the node's RAM already
             provider.at_hand = not (traced or (way is not None and way.makes_room and _last_resort(best)))
+            alike += [change] if way is not None and way.same_training else []
             gain = _gain(change, best, job, found)
             if gain is not None:
                 gains.append(gain)
                 alone += [way] if way is not None and gain.spares_host else []
+        if best.offloads and not any(gain.spares_host and gain.same_training for gain in gains):
+            found.may_do_without = next(filter(None, (_may_do_without(change, best) for change in alike)), None)
     finally:
         provider.at_hand = before
     found.found = in_order(gains) if traced else most_useful(gains, MOST)
@@ -109,6 +116,24 @@ def _gain(change: _Change, best: StepJudgement, job: Job, found: Beside) -> Gain
         beside=job.cluster,
         same_training=change.way is not None and change.way.same_training,
     )
+
+
+def _may_do_without(change: _Change, best: StepJudgement) -> tuple[str, StepJudgement] | None:
+    """A change with the fastest plan that may fit without the node's RAM, of ranks that have samples of their own and
+    compute as much again as they can; None where there is none, or where it is hardly faster than the best."""
+    try:
+        task = change.make()
+        plain = [family for family in task.families() if _keeps_nothing(family) and task.refusal(family) is None]
+        known = [task.explore(family, exhaustive=False).best for family in plain]
+    except (NotTraceableError, PlanError, CannotSplitError):
+        return None
+    fastest = min((one for one in known if one is not None), key=lambda one: one.seconds[0], default=None)
+    return None if fastest is None or not clearly_faster(fastest, best) else (change.words, fastest)
+
+
+def _keeps_nothing(family: Family) -> bool:
+    whole = family.copy_ranks == 1 and family.layout is None and family.pipeline is None and family.expert_parallel == 1
+    return whole and family.offload is Offload.NONE and family.checkpointing is Checkpointing.FULL
 
 
 def _judged(task: TrainingTask, best: StepJudgement, change: _Change) -> StepJudgement | None:

@@ -65,7 +65,12 @@ def unsure(plans: Sequence[Judgement]) -> tuple[Judgement, Ratio] | None:
         return None
     fastest = min(known, key=lambda plan: plan.expected_seconds)
     times = ratio(fastest.seconds, first.seconds)
-    return None if times.expected * _CLEARLY > 1 else (fastest, times)
+    return (fastest, times) if clearly_faster(fastest, first) else None
+
+
+def clearly_faster(one: Judgement, other: Judgement) -> bool:
+    """Whether a plan is so much faster that it is worth a try though it may not fit."""
+    return ratio(one.seconds, other.seconds).expected * _CLEARLY <= 1
 
 
 def _beyond(plans: Sequence[Judgement]) -> str:
