@@ -127,7 +127,7 @@ def _may_do_without(change: _Change, best: StepJudgement) -> tuple[str, StepJudg
         known = [task.explore(family, exhaustive=False).best for family in plain]
     except (NotTraceableError, PlanError, CannotSplitError):
         return None
-    fastest = min((one for one in known if one is not None), key=lambda one: one.seconds[0], default=None)
+    fastest = min((one for one in known if one is not None), key=lambda one: one.expected_seconds, default=None)
     return None if fastest is None or not clearly_faster(fastest, best) else (change.words, fastest)
 
 
