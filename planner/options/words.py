@@ -115,6 +115,8 @@ _MEANT = {
     "--gpu_memory": "--gpus, as in --gpus 24GB",
     "--max-memory": "--gpus, as in --gpus 24GB",
     "--memory": "--gpus, as in --gpus 24GB, or --host-ram",
+    "--mem": "--gpus, as in --gpus 24GB, or --host-ram",
+    "--gpu-mem": "--gpus, as in --gpus 24GB",
     "--nodes": "--gpus 2x8xH100, which is nodes x GPUs",
     "--num-nodes": "--gpus 2x8xH100, which is nodes x GPUs",
     "--num_nodes": "--gpus 2x8xH100, which is nodes x GPUs",
