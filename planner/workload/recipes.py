@@ -62,7 +62,10 @@ RECIPES: Mapping[str, Recipe] = {
         Recipe(name="distill", trainer="GKDTrainer", roles=("student", "teacher"), taught=True),
     )
 }
-GONE = {"ppo": "TRL 1.16 has no PPO trainer any more: --recipe grpo or rloo trains without a critic"}
+GONE = {
+    "ppo": "TRL 1.16 has no PPO trainer any more: --recipe grpo or rloo trains without a critic, a job document has one"
+    " (plan JOB.toml)"
+}
 """What earlier releases of TRL had."""
 CALLED = {"rm": "reward", "ipo": "dpo", "gdpo": "grpo", "gkd": "distill", "reinforce": "rloo"}
 """Names that others have for a recipe's job: another loss of it, or another word."""

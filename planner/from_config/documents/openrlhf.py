@@ -268,8 +268,9 @@ def _engine(asked: Asked, model: str, together: bool, notes: list[str]) -> tuple
 
 def _judges(asked: Asked, models: dict[str, Table], together: bool, notes: list[str]) -> list[str]:
     """Reward model and critic, where they lie on the actor's devices."""
-    reward, remote = asked.text("reward.model_name_or_path"), asked.text("reward.remote_url")
-    agent = asked.text("train.agent_func_path")
+    # Where these lie may be computed by the script: that they are there is all that is asked.
+    reward, remote = asked.text("reward.model_name_or_path"), asked.value("reward.remote_url")
+    agent = asked.value("train.agent_func_path")
     judged = reward is not None and remote is None and agent is None
     critic = None
     if asked.text("algo.advantage.estimator") == "gae":
