@@ -139,6 +139,8 @@ class CallReader(ExpressionReader):
         held = node.func.value.id
         if receiver.kind == "model" and method == "compile":
             scope.set(held, receiver.with_marks(v.COMPILED))
-        # An object that takes in what differs between ranks differs between ranks.
+        # An object that takes in what differs between ranks differs between ranks; what is given a model only calls it.
+        elif any(argument.kind == "model" for argument in arguments):
+            return
         elif not receiver.kind and scope.bound(held) and (taken := spread(arguments)).marks:
             scope.set(held, join([Value(marks=receiver.marks, items=None), taken]))

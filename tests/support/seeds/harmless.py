@@ -24,6 +24,15 @@ HARMLESS = [
     seed(
         CLASSIFY, "", ("            logits = model(images)\n", "            logits = model(images.to(torch.float32))\n")
     ),
+    # A function that the arguments hold is given the model and a batch: they stay what they are.
+    seed(
+        LM,
+        "",
+        (
+            "                outputs = model(**batch)\n                loss",
+            "                args.look(model, batch)\n                outputs = model(**batch)\n                loss",
+        ),
+    ),
     # What one rank does behind a test that has another shape.
     seed(
         CLASSIFY,
