@@ -14,11 +14,16 @@ from gpu_plan.planner.trace.shipped.lookup import ShippedTraces, find_shipped, t
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError, needs_tracing
 from gpu_plan.planner.trace.sizes.ranges import ranges_for
 from gpu_plan.planner.trace.static import static_trace
-from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.trace.variant import Regime, StepVariant, is_one_graph
 
 if TYPE_CHECKING:
     from gpu_plan.planner.trace.session import TracingSession
     from gpu_plan.planner.trace.walled.client import WalledSession
+
+ONE_GRAPH = (
+    "the whole model is compiled as one graph, anew for each micro batch and kind of checkpointing: a minute or more of "
+    "a processor each for a large model; --pin asks for one of them, --set compile.regional=true compiles a block once"
+)
 
 
 class Provider(Protocol):
@@ -114,6 +119,8 @@ class TraceProvider:
             if not self.at_hand:
                 self._left_out.add(micro_batch)
             raise
+        if is_one_graph(variant):
+            self.note(ONE_GRAPH)
         made = session.trace(variant, micro_batch)
         self._traces[(variant.key(), made.samples)] = made
         common = self._common(variant, made.samples)
