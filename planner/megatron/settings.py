@@ -118,6 +118,8 @@ def _refused_parts(model: Architecture, layout: Layout) -> str | None:
     """Parts of a layer that are to be run again, and that the model does not have."""
     asked = layout.recompute_modules if layout.recompute == "selective" else ()
     experts = model.experts
+    if layout.float8 == "delayed" and {"layernorm", "moe_act"} & set(asked):
+        return "delayed scaling cannot run norms and activations again: --set megatron.fp8_recipe=tensorwise"
     without = next((part for part in asked if part in ("moe", "moe_act") and experts is None), None)
     if without is not None:
         return f"this model has no experts, which {without} is of"

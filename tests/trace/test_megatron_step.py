@@ -161,3 +161,18 @@ def test_layers_that_predict_further_tokens_stand_on_the_last_stage(layout):
     layer = (512 * (512 + 2 * 256) + 512 * 512 + 3 * 512 * 1024 + 2 * 512 * 512 + 4096 * 512) // layout.tensor + 5 * 512
     assert found[Category.GRADIENTS] - plain[Category.GRADIENTS] == pytest.approx(4 * layer, rel=2e-2)
     assert found[Category.ACTIVATIONS] > plain[Category.ACTIVATIONS]
+
+
+def test_what_is_run_again_is_kept_by_nobody_in_float8_either():
+    experts = replace(EXPERTS, shared_width=512)
+    latent = LatentAttention(query_rank=192, key_value_rank=128, head_dim=64, rotary_dim=32, value_dim=64)
+    job = replace(JOB, model=replace(MODEL, groups=8, head_dim=96, latent=latent, experts=experts))
+
+    def kept(*parts: str) -> int:
+        layout = Layout(float8="tensorwise", float8_twice=True)
+        if parts:
+            layout = replace(layout, recompute="selective", recompute_modules=parts)
+        return profile(replace(job, layout=layout), 0).at_peak[Category.ACTIVATIONS]
+
+    assert kept() > kept("layernorm") > kept("layernorm", "moe_act")
+    assert kept() > kept("mla_up_proj")

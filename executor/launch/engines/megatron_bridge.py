@@ -10,6 +10,7 @@ from gpu_plan.executor.launch.engines.megatron_lm import planned_words
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.render import header
 from gpu_plan.executor.launch.target import Target
+from gpu_plan.planner.errors import UsageError
 
 RECIPE = "recipe.py"
 _PROVIDER = (
@@ -22,6 +23,8 @@ _PROVIDER = (
     "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split", "seq_length", "hidden_dropout", "attention_dropout",
 )  # fmt: skip
+_UNMAPPED = frozenset({"GPT2LMHeadModel", "MixtralForCausalLM", "Phi3ForCausalLM"})
+"""Classes that GPTModel is planned for, and megatron/bridge/models at 067f987df registers nothing for."""
 _LISTS = frozenset({"recompute_modules"})
 _RENAMED = {
     "num_virtual_stages_per_pipeline_rank": None,
@@ -34,6 +37,11 @@ _RENAMED = {
 def launch_files(target: Target) -> LaunchFiles:
     """One Python file."""
     planned = planned_words(target, "megatron-bridge")
+    if target.saved.model.class_name in _UNMAPPED:
+        raise UsageError(
+            f"--to megatron-bridge: Megatron-Bridge has no mapping of {target.saved.model.class_name}: --to megatron-lm"
+            " writes its arguments"
+        )
     given = _flags(planned)
     words = {name: given[name] for name in _PROVIDER if name in given}
     words.update({new: given[old] for old, new in _RENAMED.items() if new is not None and old in given})

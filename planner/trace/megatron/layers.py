@@ -71,7 +71,9 @@ class Mlp(nn.Module):
                 model.hidden, outputs, shared, norm_bias=model.norm == "layer", bias=model.biases, apart=True
             )
         else:
-            self.linear_fc1 = Linear(model.hidden, outputs, shared, "column", bias=model.biases, apart=True)
+            # moe_layer.py: set_for_recompute_pre_mlp_layernorm.
+            again = layout.runs_again("layernorm") and not layout.runs_again("shared_experts")
+            self.linear_fc1 = Linear(model.hidden, outputs, shared, "column", bias=model.biases, apart=True, kept=again)
         self.linear_fc2 = Linear(width // layout.tensor, model.hidden, shared, "row", bias=model.biases, apart=True)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

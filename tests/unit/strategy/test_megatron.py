@@ -4,6 +4,7 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -322,3 +323,26 @@ def test_models_mapped_beside_llama():
     assert architecture_of(phi, "phi").rotary_share == 1.0
     with pytest.raises(UsageError, match="longrope"):
         architecture_of({**phi, "rope_scaling": {"type": "longrope"}}, "phi")
+
+
+def test_arguments_of_float8_of_exchanged_heads_and_of_prediction_are_megatrons():
+    model = replace(LLAMA, next_tokens=1, rotary_share=0.5)
+    layout = Layout(context=2, context_comm="a2a", float8="tensorwise", float8_stored=True)
+    words = words_of(model, layout, RUN)
+    assert {word for word in words if word.startswith("--")} <= set(TABLE["flags"])
+    given = bridge._flags(words)
+    assert (given["cp_comm_type"], given["fp8_format"], given["fp8_recipe"]) == ("a2a", "hybrid", "tensorwise")
+    assert (given["fp8_param_gather"], given["mtp_num_layers"], given["rotary_percent"]) == (True, 1, 0.5)
+    assert "--cp-comm-type" not in words_of(LLAMA, Layout(), RUN)
+
+
+@pytest.mark.parametrize("name", ["MixtralForCausalLM", "Phi3ForCausalLM", "GPT2LMHeadModel"])
+def test_a_class_that_megatron_bridge_has_no_mapping_of_gets_no_recipe(name):
+    plan = SimpleNamespace(command="torchrun pretrain_gpt.py --micro-batch-size 1 --global-batch-size 8 --bf16")
+    saved = SimpleNamespace(plan=plan, model=SimpleNamespace(class_name=name))
+    own = SimpleNamespace(own_model="megatron-core")
+    target = SimpleNamespace(saved=saved, traits=own, strategy=SimpleNamespace(name="megatron"), made_by="")
+    with pytest.raises(UsageError, match=f"no mapping of {name}: --to megatron-lm"):
+        bridge.launch_files(target)
+    saved.model.class_name = "LlamaForCausalLM"
+    assert "AutoBridge" in bridge.launch_files(target).files[bridge.RECIPE]

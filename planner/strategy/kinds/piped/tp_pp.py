@@ -40,7 +40,7 @@ TRAITS = Traits(
     flags=(),
     packages=(),
     wrapped_by=frozenset(),
-    seen_as=("PipelineStage of DTensors",),
+    seen_as=("PipelineStage of DTensor",),
     searched=Searched(over="devices", alone=()),
     compiled=Compiled(regions=None, note="what torch.compile makes of a stage is not in this version"),
     host=Host(loads="slices", saves="shards"),

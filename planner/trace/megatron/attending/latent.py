@@ -89,18 +89,22 @@ class LatentSelfAttention(nn.Module):
         self._heads = model.heads // layout.tensor
         self._size = latent.head_dim + latent.rotary_dim
         outputs = self._heads * self._size
+        # set_for_recompute_input_layernorm: what is run again is kept by nobody.
+        again = layout.runs_again("layernorm")
         if latent.query_rank is None:
             self.linear_q_proj = Linear(model.hidden, outputs, shared, "column")
         else:
-            self.linear_q_down_proj = Linear(model.hidden, latent.query_rank, shared, "none")
+            self.linear_q_down_proj = Linear(model.hidden, latent.query_rank, shared, "none", kept=again)
             self.linear_q_up_proj = _up(latent, latent.query_rank, outputs, shared, norm_bias=rms)
-        self.linear_kv_down_proj = Linear(model.hidden, latent.key_value_rank + latent.rotary_dim, shared, "none")
+        self.linear_kv_down_proj = Linear(
+            model.hidden, latent.key_value_rank + latent.rotary_dim, shared, "none", kept=again
+        )
         self.linear_kv_up_proj = _up(
             latent, latent.key_value_rank, self._heads * (latent.head_dim + latent.value_dim), shared, norm_bias=rms
         )
         self.core_attention = Attention(layout, self._size)
         self.linear_proj = Linear(
-            self._heads * latent.value_dim, model.hidden, shared, "row", bias=model.biases, apart=True
+            self._heads * latent.value_dim, model.hidden, shared, "row", bias=model.biases, apart=True, kept=True
         )
         self._up_again = layout.runs_again("mla_up_proj")
         self._recompute = layout.runs_again("core_attn")

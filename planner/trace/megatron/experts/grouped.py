@@ -68,8 +68,10 @@ def _sums(grad: torch.Tensor, x: torch.Tensor, own: list[torch.Tensor]) -> None:
 class GroupedLinear(nn.Module):
     """TEGroupedLinear: a weight for each of a rank's experts; sizes are those of this rank."""
 
-    def __init__(self, count: int, inputs: int, outputs: int, shared: Shared, *, own: bool) -> None:
+    def __init__(self, count: int, inputs: int, outputs: int, shared: Shared, *, own: bool, kept: bool = False) -> None:
         super().__init__()
+        self._kept = kept and shared.float8 is not None and not shared.float8.delayed
+        """Whether the input stays in 16 bits: it is run again, and kept by nobody."""
         self.count, self._shared = count, shared
         for number in range(count):
             weight = nn.Parameter(torch.empty(outputs, inputs, dtype=torch.bfloat16, device="meta"))
@@ -80,7 +82,7 @@ class GroupedLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weights = [self.get_parameter(f"weight{number}") for number in range(self.count)]
         if self._shared.float8 is not None:
-            call = call_of(self, weights[0], self._shared, "none")
+            call = call_of(self, weights[0], self._shared, "none", kept=self._kept)
             scaled: torch.Tensor = ScaledGrouped.apply(x, dummy_of(self, weights[0]), call, *weights)
             return scaled
         out: torch.Tensor = _Grouped.apply(x, dummy_of(self, weights[0]), *weights)
@@ -110,7 +112,8 @@ class GroupedExperts(nn.Module):
         width = model.experts.width // layout.expert_tensor
         shared = shared_of(layout)
         self.linear_fc1 = GroupedLinear(count, model.hidden, width * (2 if model.gated else 1), shared, own=own)
-        self.linear_fc2 = GroupedLinear(count, width, model.hidden, shared, own=own)
+        again = layout.runs_again("moe_act")
+        self.linear_fc2 = GroupedLinear(count, width, model.hidden, shared, own=own, kept=again)
         self._again = layout.runs_again("moe_act")
         self._gated = model.gated
 

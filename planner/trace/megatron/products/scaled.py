@@ -53,7 +53,7 @@ class ScaledLinear(torch.autograd.Function):
         del rows
         if call.mode == "row" and call.ranks > 1:
             out = scatter_sum(out, call.ranks) if call.sequence else all_sum(out, call.ranks)
-        ctx.save_for_backward(x if call.keeps_own else kept)
+        ctx.save_for_backward(kept)
         ctx.call, ctx.dummy, ctx.use_bias, ctx.shape = call, dummy, bias is not None, x.shape
         return out
 
@@ -62,7 +62,7 @@ class ScaledLinear(torch.autograd.Function):
         (kept,) = ctx.saved_tensors
         call: Call = ctx.call
         grad, of_bias = _of_output(grads[0].contiguous(), call, use_bias=ctx.use_bias)
-        columns = quantise(kept, call.how).columns if call.keeps_own else _columns(kept, call)
+        columns = _columns_again(kept, call) if call.keeps_own else _columns(kept, call)
         of_input = _of_input(grad, call, ctx.shape)
         of_weight = _of_weight(grad, columns, call, ctx.dummy)
         return of_input, of_weight, of_bias, None, None
@@ -118,17 +118,19 @@ class ScaledGrouped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, dummy: Any, call: Call, *weights: torch.Tensor) -> torch.Tensor:
-        taken = quantise(x, call.how)
-        out = _forward(taken.rows, call, None)
-        ctx.save_for_backward(taken.columns)
+        rows, kept = _taken(x, call)
+        out = _forward(rows, call, None)
+        del rows
+        ctx.save_for_backward(kept)
         ctx.call, ctx.dummy, ctx.shape, ctx.count = call, dummy, x.shape, len(weights)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
-        (columns,) = ctx.saved_tensors
+        (kept,) = ctx.saved_tensors
         call: Call = ctx.call
         grad = quantise(grads[0].contiguous(), call.how)
+        columns = _columns_again(kept, call) if call.keeps_own else kept
         of_input = _of_input(grad, call, ctx.shape)
         rows, inputs = ctx.shape
         each = max(_ALIGNED, rows // ctx.count // _ALIGNED * _ALIGNED)
@@ -145,7 +147,7 @@ def _taken(x: torch.Tensor, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows that the product reads, and what is kept of them."""
     if call.gathers:
         own = quantised_rows(x)
-        return gather(own, call.ranks), own
+        return gather(own, call.ranks), x if call.keeps_own else own
     if call.keeps_own:
         return quantised_rows(x), x
     taken = quantise(x, call.how)
@@ -155,6 +157,11 @@ def _taken(x: torch.Tensor, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
 def _columns(kept: torch.Tensor, call: Call) -> torch.Tensor:
     """The input's columns for the weight's gradient, of all tokens."""
     return columns_of(gather(kept, call.ranks), call.how) if call.gathers else kept
+
+
+def _columns_again(own: torch.Tensor, call: Call) -> torch.Tensor:
+    """The same of an input that was kept in 16 bits."""
+    return _columns(quantised_rows(own), call) if call.gathers else quantise(own, call.how).columns
 
 
 def _forward(rows: torch.Tensor, call: Call, bias: Any) -> torch.Tensor:
