@@ -30,7 +30,7 @@ _MIRRORED = ("deepspeed", "bitsandbytes", "torchao")
 """Mirrored, though no trace is made with them: a plan says where another version is installed."""
 
 
-_SELDOM = 50_000
+_SELDOM = 1_000_000
 """Objects after which garbage is collected; 700 in Python."""
 
 
@@ -82,7 +82,7 @@ def _searched(
     openers: "Openers | None",
     watch: "Watcher | None",
 ) -> Answer:
-    with _seldom_collected():
+    with seldom_collected():
         from gpu_plan.planner.job.answer import plan_from_scratch
         from gpu_plan.planner.job.prepared import Openers
         from gpu_plan.planner.search.underway.watch import Watcher
@@ -91,14 +91,29 @@ def _searched(
 
 
 @contextlib.contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """Collection of garbage walks everything that imports made; what a trace leaves behind must go all the same."""
+def seldom_collected() -> Iterator[None]:
+    """Collection of garbage walks everything that imports and traces made: inside it comes seldom.
+
+    Behind it all that is there counts as old, unwalked: most ends with the command's process. What one search leaves
+    goes before the next of the same process. Where somebody has frozen objects, theirs are left alone.
+    """
+    if _left:
+        gc.collect()
+        _left.clear()
     usual = gc.get_threshold()
-    gc.set_threshold(_SELDOM, *usual[1:])
+    gc.set_threshold(max(usual[0], _SELDOM), *usual[1:])
     try:
         yield
     finally:
+        _left.append(True)
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()  # into the oldest generation
         gc.set_threshold(*usual)
+
+
+_left: list[bool] = []
+"""Whether a search of this process was not cleared up after."""
 
 
 def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
