@@ -14,6 +14,7 @@ class Project(StrEnum):
     TORCHTITAN = "torchtitan"
     LITGPT = "litgpt"
     FSDP_QLORA = "fsdp_qlora"
+    KEMPNERFORGE = "kempnerforge"
 
 
 _PROJECTS = (
@@ -22,6 +23,7 @@ _PROJECTS = (
     ("pytorch/ao", Project.TORCHTITAN),
     ("litgpt", Project.LITGPT),
     ("fsdp_qlora", Project.FSDP_QLORA),
+    ("kempnerforge", Project.KEMPNERFORGE),
 )
 _OWN_MODELS = (
     ("torchtune", "torchtune's own models and adapters"),
@@ -29,7 +31,6 @@ _OWN_MODELS = (
     ("bigscience", "Megatron-DeepSpeed's own models and parallelism"),
     ("primus", "Megatron-LM under Primus"),
     ("nemo", "Megatron-LM under NeMo"),
-    ("kempnerforge", "KempnerForge's own models"),
     ("vtrain", "Megatron-DeepSpeed's own models"),
     ("mlperf", "tuned code beyond stock Megatron-LM"),
     ("colossalai", "ColossalAI's own models"),

@@ -115,9 +115,11 @@ def page(found: Sequence[Row]) -> str:
         f" ({sum(one['equal'] for one in ran)} of {sum(one['figures'] for one in ran)} figures).",
         f"- At the first launch {sum(one['equal_at_first'] for one in ran)} were; a case that differs is launched up to"
         f" {LAUNCHES - 1} times more. ProcessGroupGloo's thread drops its reference after it has marked a work as done,"
-        " and may be the last to hold what a collective put out; the profiler does not see what it frees. Groups have"
-        " one thread here, and a barrier follows each wait (`tests/support/ranks/settled_groups.py`): without that, a"
-        " rank stood up to 286,720 bytes above on a loaded machine, another rank each time.",
+        " and may be the last to hold what a collective put out or was given; the profiler does not see what it frees."
+        " Groups have one thread here, a barrier follows each wait, and what a collective was given is held until then"
+        " (`tests/support/ranks/settled_groups.py`): without that, a rank stood up to 286,720 bytes above on a loaded"
+        " machine, another rank each time. Cases of catalog classes ran before what was given was held: those that"
+        " torchtitan's way differed by then did not in two launches each since.",
         "- What differs, by 512 or 1,024 bytes: what transformers loads of a late rank's uneven shard has no padding"
         " before the first forward gives it some (`_fsdp_param.py: reset_sharded_param`). It is no peak.",
         "",

@@ -398,6 +398,11 @@ _LATER = (
         " (DistributedConfig.enable_sequence_parallel): leave it out; --cp splits sequences over ranks, and --stack"
         " torchtitan cuts them between the products of --tp",
     ),
+    _Later(
+        "--etp",
+        why="ranks that hold one expert together are Megatron-core's: --strategy megatron with --set"
+        " megatron.expert_tensor=N; elsewhere --ep gives ranks whole experts",
+    ),
 )
 
 
@@ -413,7 +418,7 @@ def _dest(option: _Later) -> str:
     return "later_" + option.name.strip("-").replace("-", "_")
 
 
-_NEUTRAL = {"--sp": "1"}
+_NEUTRAL = {"--sp": "1", "--etp": "1"}
 
 
 def refuse_what_is_not_built(args: argparse.Namespace) -> None:

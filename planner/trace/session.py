@@ -94,15 +94,11 @@ class TracingSession:
         except PlanError:
             raise
         except Exception as problem:
-            first = str(problem).strip().splitlines() or [""]
+            name, kind = type(self._base).__name__, type(problem).__name__
             if variant.spread > 1:
-                raise CannotSplitError(
-                    f"{type(self._base).__name__} does not run so in parts: {first[0][:160]}"
-                ) from problem
-            raise InputError(
-                f"{self._source.id}: {type(self._base).__name__} cannot be traced: "
-                f"{type(problem).__name__}: {first[0][:200]}"
-            ) from problem
+                raise CannotSplitError(f"{name} does not run so in parts: {_said(problem)}") from problem
+            told = "" if _said(problem) == kind else f": {_said(problem)}"
+            raise InputError(f"{self._source.id}: {name} cannot be traced: {kind}{told}") from problem
 
     def line(self, variant: StepVariant, samples: tuple[int, ...]) -> StepTrace:
         """Of a rank that holds the whole model and computes whole samples; see `Tracer.line`."""
@@ -118,10 +114,8 @@ class TracingSession:
             try:
                 return self._traced(model).trace(variant, micro_batch)
             except RuntimeError as problem:
-                first = str(problem).strip().splitlines() or [""]
-                raise CannotSplitError(
-                    f"{type(model).__name__} does not train as {self._by(variant)}: {first[0][:160]}"
-                ) from None
+                name = type(model).__name__
+                raise CannotSplitError(f"{name} does not train as {self._by(variant)}: {_said(problem)}") from None
 
     @staticmethod
     def _by(variant: StepVariant) -> str:
@@ -136,10 +130,8 @@ class TracingSession:
             with ranks(split.degree, split.rank):
                 return self._tracer.trace(variant, micro_batch)
         except RuntimeError as problem:
-            first = str(problem).strip().splitlines() or [""]
-            raise CannotSplitError(
-                f"{type(self._base).__name__} does not run on a share of its tokens: {first[0][:160]}"
-            ) from None
+            name = type(self._base).__name__
+            raise CannotSplitError(f"{name} does not run on a share of its tokens: {_said(problem)}") from None
 
     def _trace_stage(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """Of one stage; one of equal layers is another one's under other names."""
@@ -203,3 +195,9 @@ def take_part(model: Any, variant: StepVariant) -> None:
 def _target(device: DeviceKind) -> Target:
     """The GPU whose kernels run quantised products."""
     return Target(capability=device.capability, sm_count=device.sm_count)
+
+
+def _said(problem: Exception) -> str:
+    """The first line that an error of somebody else's says; its kind where it says nothing."""
+    lines = str(problem).strip().splitlines()
+    return lines[0][:200] if lines else type(problem).__name__

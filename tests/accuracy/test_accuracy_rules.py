@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.accuracy.__main__ import DATA, main
 from benchmarks.accuracy.figures import Aside, spread, summary
+from benchmarks.accuracy.kempnerforge.cases import ForgeCase
 from benchmarks.accuracy.memory import cases
 from benchmarks.accuracy.memory.cases import Estimator, case_of
 from benchmarks.accuracy.models import Models
@@ -114,6 +115,43 @@ def test_torchtitan_looks_at_the_model() -> None:
     assert "is not mirrored" in _reason(TITAN, model="deepseek-ai/DeepSeek-V3", arch=None)
     assert "model not at hand" in _reason(TITAN, model="someone/debugmodel", arch=None)
     assert "is not that of" in _reason(TITAN, model="meta-llama/Meta-Llama-3-70B")
+
+
+def test_kempnerforge_s_dense_models_are_its_own() -> None:
+    """Its tensor parallel is mirrored, its experts and stages are not; on one GPU FSDP2 says nothing."""
+    row = {
+        "id": "k",
+        "group": "kempnerforge",
+        "model": "7B Llama-3-style",
+        "strategy": "FSDP2 over 2 + TP 4 with sequence parallelism",
+        "parallel": {"tp": 4, "dp": 2},
+        "gpu": {"model": "H200", "count": 8, "nodes": 2, "memory_gb": 141},
+        "arch": {
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "ffn_dim_multiplier": 1.3,
+            "vocab_size": 128256,
+        },
+        "dtype": {"params": "bfloat16"},
+        "seq_len": 4096,
+        "grad_accum": 2,
+        "optimizer": "AdamW fused",
+        "activation_checkpointing": "full, every block",
+        "compile": True,
+        "measured": {"peak_allocated_gib": 32.7},
+    }
+    case = case_of(row, MODELS)
+    assert isinstance(case, ForgeCase)
+    assert (case.forge.hidden, case.forge.tensor, case.accumulation, case.fused) == (14336, 4, 2, True)
+    for changed, told in (
+        ({"model": "MoE 16 experts"}, "own experts"),
+        ({"parallel": {"tp": 4, "pp": 2}}, "pipeline"),
+        ({"parallel": {"tp": 1}, "gpu": {"model": "H200", "count": 1, "memory_gb": 141}}, "one GPU"),
+    ):
+        with pytest.raises(SetAside, match=told):
+            case_of({**row, **changed}, MODELS)
 
 
 def test_a_model_is_found_by_its_sizes_or_not_at_all() -> None:

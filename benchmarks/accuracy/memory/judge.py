@@ -46,6 +46,7 @@ class Run:
     strategy: Strategy
     checkpointing: Checkpointing = Checkpointing.NONE
     micro_batch: int
+    accumulation: int = 1
     tensor_parallel: int = 1
     nccl_version: tuple[int, int] = NCCL_VERSION
 
@@ -64,4 +65,5 @@ class Run:
             checkpointing=self.checkpointing,
             tensor_parallel=self.tensor_parallel,
         )
-        return evaluator.simulate(evaluator.judge(family, Batch(micro_batch=self.micro_batch, accumulation_steps=1)))
+        batch = Batch(micro_batch=self.micro_batch, accumulation_steps=self.accumulation)
+        return evaluator.simulate(evaluator.judge(family, batch))

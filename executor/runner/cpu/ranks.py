@@ -20,7 +20,11 @@ def install(imports: PostImport) -> None:
 
 
 def _accelerate(module: Any) -> None:
-    """PartialState finds no backend for a rank without a device: gloo it is, and ranks as on GPUs."""
+    """PartialState finds no backend for a rank without a device: gloo it is, and ranks as on GPUs.
+
+    A script that asks for the host itself (`use_cpu=True`, `cpu=True`) would get ranks of a kind (MULTI_CPU) that
+    Accelerate shards nothing over; their device is the environment's in either case.
+    """
     original = module.PartialState._prepare_backend
 
     @functools.wraps(original)
@@ -30,7 +34,13 @@ def _accelerate(module: Any) -> None:
             return "gloo", module.DistributedType.MULTI_GPU
         return backend, kind
 
-    module.PartialState._prepare_backend = prepare_backend
+    made = module.PartialState.__init__
+
+    @functools.wraps(made)
+    def init(self: Any, cpu: bool = False, **kwargs: Any) -> None:
+        made(self, cpu=False, **kwargs)
+
+    module.PartialState._prepare_backend, module.PartialState.__init__ = prepare_backend, init
 
 
 def _torch(torch: Any) -> None:

@@ -29,7 +29,7 @@ from gpu_plan.planner.search.training.notes.context import context_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.search.training.notes.loader import loader_notes
 from gpu_plan.planner.search.training.piped.judge import judge_pipeline
-from gpu_plan.planner.search.training.piped.step import PipedRank, PipedStep
+from gpu_plan.planner.search.training.piped.step import Kept, PipedFigures
 from gpu_plan.planner.search.training.unlike.kinds import other_tensor_ranks
 from gpu_plan.planner.search.training.whole import leaves_room
 from gpu_plan.planner.search.training.widths.arithmetic import spared_beside_copies
@@ -61,7 +61,7 @@ class StepJudgement(Judgement):
     roomy: Callable[[], bool] = field(compare=False, repr=False)
     """Works out whether whole copies would leave room, once: `whole`."""
     plan: RankPlan
-    piped: PipedStep | None = None
+    piped: PipedFigures | None = None
     """Every rank of a pipeline, of which `plan` is the worst; None without one."""
 
     @property
@@ -182,8 +182,7 @@ class Evaluator(BaseEvaluator[Workload]):
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
     _loads: dict[tuple[object, ...], tuple[Term, list[ParameterInfo]]] = field(default_factory=dict)
     _outside: list[Term] = field(default_factory=list)
-    kept_pipelines: dict[Any, tuple[PipedRank, ...]] = field(default_factory=dict)
-    """Ranks of pipelines, kept for every micro batch that their traces span."""
+    kept_pipelines: Kept = field(default_factory=dict)
     kept_computing: dict[Any, tuple[float, ...]] = field(default_factory=dict)
     """Seconds of micro steps that do nothing but compute."""
     kept_rooms: dict[Any, bool] = field(default_factory=dict)
@@ -339,7 +338,7 @@ class Evaluator(BaseEvaluator[Workload]):
             shares_host=self.cluster.gpu.is_cpu,
             host_terms=self._host_terms(family, worst.context, worst.plan.host_bytes),
             usual_host_bytes=self.usual_host_bytes,
-            piped=step,
+            piped=step.told(),
         )
 
     def work(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:

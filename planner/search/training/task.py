@@ -427,7 +427,7 @@ class TrainingTask:
             command=command,
             units=() if judgement.states_only else wrapped_classes(judgement),
             chosen=dict((*judgement.family.settings, *judgement.plan.chosen)),
-            stages=() if judgement.piped is None or judgement.states_only else judgement.piped.figures(),
+            stages=() if judgement.piped is None or judgement.states_only else judgement.piped.stages,
             ranks=ranks_of(self.evaluator, judgement) if told else (),
             crowded=crowded_figures(self.evaluator, judgement) if told else None,
         )

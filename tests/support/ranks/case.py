@@ -10,6 +10,7 @@ from tests.accuracy.architectures import ARCHITECTURES
 from tests.accuracy.further_architectures import FURTHER
 from tests.accuracy.unseen_architectures import UNSEEN
 from tests.support.ranks.architectures import SPREAD
+from tests.support.ranks.own_defaults import OWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class RankCase:
     @property
     def config(self) -> dict[str, Any]:
         """The architecture's, narrow, with the case's changes."""
-        return {**ARCHITECTURES, **UNSEEN, **FURTHER, **SPREAD}[self.architecture].config(**self.changes)
+        return {**ARCHITECTURES, **UNSEEN, **FURTHER, **SPREAD, **OWN}[self.architecture].config(**self.changes)
 
     @property
     def replicas(self) -> int:

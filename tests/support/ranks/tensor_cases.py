@@ -2,6 +2,7 @@
 
 from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precision
 from tests.support.ranks.case import RankCase
+from tests.support.ranks.own_defaults import OWN
 
 
 def _two(architecture: str, **given: object) -> RankCase:
@@ -53,6 +54,10 @@ CLASSES_OF_FOUR = (
     _experts("gpt-oss", 4),
     _experts("qwen3-moe", 4, crowded=True),
 )
+_OWN_EXPERTS = tuple(name for name, one in OWN.items() if {"num_experts_per_tok", "moe_k"} & one.overrides.keys())
+OWN_OF_TWO = (*map(_two, OWN), *map(_experts, _OWN_EXPERTS))
+"""Classes from their own defaults, which no catalog has."""
+OWN_OF_FOUR = (*map(_four, ("cohere-2", "seed-oss", "hy-v3")), _experts("granite-moe", 4))
 TIED_FOUR = (_four("qwen2"), _four("qwen2", accumulation=2))
 EXPERTS_OF_TWO = (
     RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2),
@@ -90,8 +95,13 @@ FOUR_RANKS = (
     _four("llama-3", precision=Precision("bf16-mixed")),
 )
 WORLDS: dict[int, tuple[RankCase, ...]] = {
-    2: TWO_RANKS + EXPERTS_OF_TWO + CLASSES_OF_TWO + CUT_OF_TWO + UNEVEN[2][1:],  # whose first is one of TWO_RANKS
-    4: FOUR_RANKS + TIED_FOUR + EXPERTS_OF_FOUR + CLASSES_OF_FOUR + CUT_OF_FOUR + UNEVEN[4],
+    2: TWO_RANKS
+    + EXPERTS_OF_TWO
+    + CLASSES_OF_TWO
+    + OWN_OF_TWO
+    + CUT_OF_TWO
+    + UNEVEN[2][1:],  # whose first is one of TWO_RANKS
+    4: FOUR_RANKS + TIED_FOUR + EXPERTS_OF_FOUR + CLASSES_OF_FOUR + OWN_OF_FOUR + CUT_OF_FOUR + UNEVEN[4],
     8: EIGHT_RANKS,
 }
 """All of them, by the number of ranks."""

@@ -15,7 +15,7 @@ from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.search.training.candidates import Batch, Family
-from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
+from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep, kept
 from gpu_plan.planner.search.training.piped.times import StageTime, stage_time, step_time, timeline_of
 from gpu_plan.planner.speed.in_step import collectives_of
 from gpu_plan.planner.speed.model import Collective, OptimizerWork, StepTime
@@ -62,12 +62,14 @@ def judge_megatron(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
     cuts = stages.cuts(model.layers, layout)
     traces = {cut: _trace(evaluator, family, Part(model=model, layout=layout, cut=cut), batch) for cut in cuts}
     key = (family, batch.accumulation_steps, tuple((cut, trace.samples) for cut, trace in traces.items()))
-    if key not in evaluator.kept_pipelines:
-        evaluator.kept_pipelines[key] = tuple(
+    ranks = kept(
+        evaluator.kept_pipelines,
+        key,
+        lambda: tuple(
             _rank(evaluator, family, batch, rank, Part(model=model, layout=layout, cut=cuts[rank]), cuts, traces)
             for rank in range(layout.pipeline)
-        )
-    ranks = evaluator.kept_pipelines[key]
+        ),
+    )
     profiles = tuple(measure(one.plan.stream, batch.micro_batch) for one in ranks)
     known: dict[int, StageTime] = {}
     times = []

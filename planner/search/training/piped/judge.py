@@ -8,7 +8,7 @@ from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.pipeline.schedules import Schedule, actions, refused
 from gpu_plan.planner.pipeline.stages import StageCut, balanced_cuts, even_cuts, layers_of, of_rank
 from gpu_plan.planner.search.training.candidates import Batch, Family
-from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
+from gpu_plan.planner.search.training.piped.step import Judge, PipedFigures, PipedRank, PipedStep, kept
 from gpu_plan.planner.search.training.piped.times import StageTime, stage_time, step_time, timeline_of
 from gpu_plan.planner.speed.in_step import collectives_of
 from gpu_plan.planner.speed.model import StepTime
@@ -86,11 +86,12 @@ def judge_pipeline(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
     halves = pipeline.schedule is Schedule.ZERO_BUBBLE
     traces = {cut: _trace(evaluator, family, cut, batch.micro_batch, halves=halves) for cut in cuts}
     key = (family, batch.accumulation_steps, tuple((cut, trace.samples) for cut, trace in traces.items()))
-    if key not in evaluator.kept_pipelines:
-        evaluator.kept_pipelines[key] = tuple(
-            _rank(evaluator, family, batch, rank, cuts, traces) for rank in range(pipeline.degree)
-        )
-    ranks = evaluator.kept_pipelines[key]
+    degree = pipeline.degree
+    ranks = kept(
+        evaluator.kept_pipelines,
+        key,
+        lambda: tuple(_rank(evaluator, family, batch, rank, cuts, traces) for rank in range(degree)),
+    )
     profiles = tuple(measure(one.plan.stream, batch.micro_batch) for one in ranks)
     times = [_time(evaluator, family, batch, traces[cut]) for cut in cuts]
     timeline = timeline_of(evaluator, batch, ranks, cuts, traces, times)
@@ -105,11 +106,11 @@ def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> S
     return stage_time(evaluator, family, batch, trace, calls)
 
 
-def bubble_warnings(plans: Iterable[tuple[Batch, PipedStep | None]]) -> tuple[str, ...]:
+def bubble_warnings(plans: Iterable[tuple[Batch, PipedFigures | None]]) -> tuple[str, ...]:
     """Of pipelines with fewer micro batches than stages: how much of the step is spent waiting."""
     found = {}
     for batch, step in plans:
-        steps, degree = batch.accumulation_steps, 1 if step is None else len(step.ranks)
+        steps, degree = batch.accumulation_steps, 1 if step is None else len(step.stages)
         if step is not None and steps < degree:
             batches = "batch does" if steps == 1 else "batches do"
             found[degree, steps] = (

@@ -1,6 +1,6 @@
 """What judging a pipeline takes, and what it gives: every rank, and when each computes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -75,6 +75,35 @@ class PipedStep:
             for one, profile in zip(self.ranks, self.profiles, strict=True)
         )
 
+    def told(self) -> "PipedFigures":
+        """What is kept of it: a search looks at hundreds of pipelines, whose ranks' streams take gigabytes together."""
+        return PipedFigures(stages=self.figures(), bubble=self.bubble, bubble_seconds=self.bubble_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipedFigures:
+    """What the document says of a pipeline."""
+
+    stages: tuple[StageFigures, ...]
+    bubble: float
+    """Share of the ranks' time in which they wait for one another."""
+    bubble_seconds: float
+    """Of a step, for the average rank."""
+
+
+Kept = dict[Any, tuple[PipedRank, ...]]
+"""Ranks of the pipelines that were judged last, for every micro batch that their traces span."""
+_MOST_KEPT = 2
+
+
+def kept(known: Kept, key: object, make: Callable[[], tuple[PipedRank, ...]]) -> tuple[PipedRank, ...]:
+    """A pipeline's ranks, made where they are not known; the oldest go."""
+    if key not in known:
+        while len(known) >= _MOST_KEPT:
+            known.pop(next(iter(known)))
+        known[key] = make()
+    return known[key]
+
 
 class Judge(Protocol):
     """What judging a pipeline takes of the evaluator."""
@@ -84,7 +113,7 @@ class Judge(Protocol):
     cluster: Cluster
     speed: SpeedModel
     config: Mapping[str, Any] | None
-    kept_pipelines: dict[Any, tuple[PipedRank, ...]]
+    kept_pipelines: Kept
 
     def variant(self, family: Family) -> StepVariant:
         """The trace that a family replays, of the whole model."""
