@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 ONE_GRAPH = (
     "the whole model is compiled as one graph, anew for each micro batch and kind of checkpointing: a minute or more "
-    "of a processor each for a large model; --pin asks for one of them, --set compile.regional=true compiles a block once"
+    "of a processor each for a large model; --pin asks for one of them, "
+    "--set compile.regional=true compiles a block once"
 )
 
 
