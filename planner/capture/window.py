@@ -185,6 +185,7 @@ class Window:
         stack.enter_context(mock.patch.object(torch.distributions.Distribution, "_validate_args", False))
         stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))
         configs = self._request.configs
+        when_imported("transformers.trainer", _parts_are_the_ranks)
         when_imported("transformers.configuration_utils", lambda _: stack.enter_context(weightless_models(configs)))
         when_imported("diffusers.models.modeling_utils", lambda home: stack.enter_context(weightless_diffusers(home)))
         for home in ("lightning.fabric.utilities.init", "lightning_fabric.utilities.init"):
@@ -510,3 +511,20 @@ def _trainer_on_meta(module: Any) -> None:
         return torch.device("meta") if found.type == "cpu" else found
 
     module.TrainingArguments._setup_devices = property(device)
+
+
+SPREAD_OPTIMIZER = "spread_optimizer_0"
+"""Folder of a checkpoint in which ranks that shared a model left their optimizer's parts."""
+
+
+def _parts_are_the_ranks(module: Any) -> None:
+    """Such parts are read inside each rank alone: Trainer._load_optimizer_and_scheduler finds no `optimizer.pt`."""
+    original = module.Trainer._load_optimizer_and_scheduler
+
+    @functools.wraps(original)
+    def load(trainer: Any, checkpoint: Any) -> Any:
+        if checkpoint is not None and Path(checkpoint, SPREAD_OPTIMIZER).exists():
+            return None
+        return original(trainer, checkpoint)
+
+    module.Trainer._load_optimizer_and_scheduler = load
