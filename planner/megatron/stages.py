@@ -4,6 +4,8 @@ megatron/core/transformer/transformer_block.py: get_num_layers_to_build; transfo
 get_transformer_layer_offset.
 """
 
+from dataclasses import replace
+
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.pipeline.stages import StageCut
 
@@ -42,19 +44,33 @@ def _refused_counts(layers: int, layout: Layout, asked: str, *, given: bool) -> 
 
 def _uneven(layers: int, layout: Layout) -> str:
     """Layers for both ends with which the others come out equal, in words; nothing where there are none."""
+    found = _ends(layers, layout)
+    if found is None:
+        return ""
+    first, last, each = found
+    return f"; --set megatron.first_layers={first} and megatron.last_layers={last} leave {each}"
+
+
+def evened(layers: int, layout: Layout) -> Layout:
+    """The layout with ends of which the other stages come out equal, where layers do not divide over them and nobody
+    said otherwise."""
+    said = (layout.first_layers, layout.last_layers) != (None, None) or layout.embedding_counts or layout.loss_counts
+    found = None if said or layers % layout.stages == 0 else _ends(layers, layout)
+    return layout if found is None else replace(layout, first_layers=found[0], last_layers=found[1])
+
+
+def _ends(layers: int, layout: Layout) -> tuple[int, int, int] | None:
+    """Layers of the first and of the last rank, and of each stage between; None where there are none."""
     virtual, between = layout.virtual, (layout.pipeline - 2) * layout.virtual
     if between < 1:
-        return ""
+        return None
     found = []
     for each in range(1, layers // between + 1):
         ends, rest = divmod(layers - each * between, virtual)
         first, last = (ends - ends // 2) * virtual, ends // 2 * virtual
         if not rest and last:
             found.append((max(abs(first - each * virtual), abs(last - each * virtual)), first, last, each))
-    if not found:
-        return ""
-    _, first, last, each = min(found)
-    return f"; --set megatron.first_layers={first} and megatron.last_layers={last} leave {each}"
+    return min(found)[1:] if found else None
 
 
 def cuts(layers: int, layout: Layout) -> tuple[StageCut, ...]:

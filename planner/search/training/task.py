@@ -110,7 +110,10 @@ class TrainingTask:
     def _sensible(self, known: Iterable[Family]) -> list[Family]:
         """Of a library's own model the layouts that it can run; the first of them all where it can run none, to say
         why."""
-        families = list(known)
+        families = [
+            one if one.layout is None else replace(one, layout=megatron.evened(self.evaluator, one.layout))
+            for one in known
+        ]
         shared = [family for family in families if family.layout is not None]
         able = [
             family

@@ -346,3 +346,12 @@ def test_a_class_that_megatron_bridge_has_no_mapping_of_gets_no_recipe(name):
         bridge.launch_files(target)
     saved.model.class_name = "LlamaForCausalLM"
     assert "AutoBridge" in bridge.launch_files(target).files[bridge.RECIPE]
+
+
+def test_stages_that_do_not_divide_get_ends_of_their_own():
+    found = stages.evened(126, Layout(pipeline=16))
+    assert (found.first_layers, found.last_layers) == (7, 7)
+    assert stages.refused(126, found) is None
+    assert stages.evened(128, Layout(pipeline=16)) == Layout(pipeline=16)
+    counted = Layout(pipeline=16, embedding_counts=True, loss_counts=True)
+    assert stages.evened(126, counted) == counted
