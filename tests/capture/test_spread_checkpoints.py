@@ -1,4 +1,4 @@
-"""A script that resumes what ranks of tensor parallel saved is captured: the optimizer's parts are those of the ranks."""
+"""A script that resumes what ranks of tensor parallel saved is captured: the optimizer's parts are theirs."""
 
 from pathlib import Path
 from types import SimpleNamespace
