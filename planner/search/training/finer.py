@@ -132,9 +132,13 @@ def _longer(
     least = ranking.expected(plan) * (1 - _once_a_step(plan))
     if steps <= 1 or least * LONGER >= ranking.expected(fastest):
         return None
-    batch = Batch(micro_batch=size, accumulation_steps=steps)
-    longer = evaluator.judge_uncounted(plan.family, batch)
-    return replace(plan.family, batch=batch) if longer.samples_per_second > LONGER * plan.samples_per_second else None
+    one, several = (
+        evaluator.judge_uncounted(plan.family, Batch(micro_batch=size, accumulation_steps=count))
+        for count in (1, steps)
+    )
+    if several.samples_per_second <= LONGER * one.samples_per_second:
+        return None
+    return replace(plan.family, batch=several.batch)
 
 
 def _has_room(family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> bool:

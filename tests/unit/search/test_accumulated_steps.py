@@ -42,11 +42,16 @@ def planned(name: str, samples: int, seconds: float, once: float = 0.0, offload:
 def tried(
     *plans: Any, gain: float = 1.5, prefer: Prefer = Prefer.BALANCE, cramped_from: int = 99, **given: int
 ) -> list[Batch]:
-    """Cuts that are tried, where each is so many times as fast as the plan that it is made of, and leaves less than a
+    """Cuts that are tried, where each is so many times as fast as one micro batch a step, and leaves less than a
     tenth of the device from some micro batch on."""
     workload = SimpleNamespace(**{"global_batch": None, "grad_accum": None, "micro_batch": None, **given})
-    faster = SimpleNamespace(samples_per_second=gain * min(plan.samples_per_second for plan in plans))
-    evaluator: Any = SimpleNamespace(workload=workload, judge_uncounted=lambda family, batch: faster)
+    slowest = min(plan.samples_per_second for plan in plans)
+
+    def judged_at(family: Family, batch: Batch) -> Any:
+        rate = slowest if batch.accumulation_steps == 1 else gain * slowest
+        return SimpleNamespace(samples_per_second=rate, batch=batch)
+
+    evaluator: Any = SimpleNamespace(workload=workload, judge_uncounted=judged_at)
     known, found = list(plans), []
     for family in accumulated(evaluator, RANKS, Ranking(prefer=prefer), known):
         assert family.batch is not None
