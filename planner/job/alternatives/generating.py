@@ -33,13 +33,14 @@ def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
     if not isinstance(task, GenerationTask) or not isinstance(first, GenerationJudgement) or job.cluster.gpu.is_cpu:
         return found
     counted = task.evaluator.evaluated
-    held = list(_on_devices(job, task)) if first.offloads or not fits else []
+    short = first.offloads or not fits
+    held = list(_on_devices(job, task)) if short else []
     found.found += held
     found.evaluated = task.evaluator.evaluated - counted
-    found.found += _served(job, first)
+    found.found += _served(job, first, fewer_bits=short)
     asked = list(ways(job.request, known=job.known))
     other = [way for way in asked if "attention" in way.options]
-    if first.offloads or not fits:
+    if short:
         other += _in_pieces(job, first)
     found.found = [*_traced(job, other), *found.found]
     asked = [way for way in asked if way not in other]
@@ -93,12 +94,13 @@ def _traced(job: Job, asked: Sequence[Way]) -> Iterator[Alternative]:
             yield alternative_of(way.words, task, best, job.cluster, way=way)
 
 
-def _served(job: Job, first: GenerationJudgement) -> Iterator[Alternative]:
+def _served(job: Job, first: GenerationJudgement, *, fewer_bits: bool) -> Iterator[Alternative]:
     """The same under a server, which computes its own memory: as many requests at once as samples were asked for. Where
     the devices do not hold the weights as they are, in fewer bits as a server multiplies them."""
     plain = _under_server(job, first, Way())
     if plain is not None:
         yield plain
+    if plain is not None or not fewer_bits:
         return
     words = {**dict(job.request.words), "server": server_words()[0]}
     asked = replace(job.request, words=tuple(words.items()))

@@ -23,7 +23,7 @@ ANSWERS: dict[Any, Callable[[bool], Any]] = {
     torch.Tensor.get_device: lambda placed: 0 if placed else -1,
 }
 """By what is asked of a tensor on meta; told is whether the script has put anything on the planned device."""
-_ON_THE_WAY = ("__torch_function__", "_asked")
+_ON_THE_WAY = ("__torch_function__", "_asked", "_called")
 """Of function modes, through which what is asked comes here."""
 _HANDED_ON = ("peft.", "torch.nn.modules.module")
 """Between `model.device` and who asks."""
