@@ -141,21 +141,8 @@ def _rewards(asked: Asked) -> Written:
     rows = 2 * (asked.count("train.micro_batch_size") or 1)
     length = asked.count("data.max_len") or 512
     model = _needed(asked, "model.model_name_or_path")
-    batch = asked.count("train.batch_size")
     trained = {**_trained(asked, model, "model.gradient_checkpointing_enable"), "head": "reward"}
-    return Written(
-        where=asked.where,
-        tool=TOOL,
-        name="OpenRLHF reward model",
-        prompt_len=length - length // 2,
-        completion_len=length // 2,
-        models={"reward": trained},
-        phases=[phase("update", "train", ["reward"], rows)],
-        gpus=None,
-        global_batch=None if batch is None else 2 * batch,
-        notes=_with_older(asked, ("both answers of a pair are samples: a micro batch of pairs is twice as many",)),
-        not_read=tuple(asked.left((*_PASSED, *_ALSO_PASSED, *_PLACES, *PASSED))),
-    )
+    return _of_pairs(asked, "reward model", length, {"reward": trained}, [phase("update", "train", ["reward"], rows)])
 
 
 def _alone(asked: Asked) -> None:
@@ -177,18 +164,24 @@ def _dpo(asked: Asked) -> Written:
     }
     for table in models.values():
         table["loss"] = _SCORED
+    phases = [
+        phase("reference", "log-probabilities", ["reference"], rows),
+        phase("update", "train", ["policy"], rows),
+    ]
+    return _of_pairs(asked, "DPO", length, models, phases)
+
+
+def _of_pairs(asked: Asked, name: str, length: int, models: dict[str, Table], phases: list[Table]) -> Written:
+    """A job of chosen and rejected answers: `length` tokens are a prompt and one of them."""
     batch = asked.count("train.batch_size")
     return Written(
         where=asked.where,
         tool=TOOL,
-        name="OpenRLHF DPO",
+        name=f"OpenRLHF {name}",
         prompt_len=length - length // 2,
         completion_len=length // 2,
         models=models,
-        phases=[
-            phase("reference", "log-probabilities", ["reference"], rows),
-            phase("update", "train", ["policy"], rows),
-        ],
+        phases=phases,
         gpus=None,
         global_batch=None if batch is None else 2 * batch,
         notes=_with_older(asked, ("both answers of a pair are samples: a micro batch of pairs is twice as many",)),
