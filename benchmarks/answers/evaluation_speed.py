@@ -26,6 +26,7 @@ from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.workload.training import Attention, Optimizer, Precision, Stack, Workload
 
@@ -108,6 +109,15 @@ def _key(family: Family) -> str:
     return f"{family.strategy.name} {family.offload} {family.checkpointing}"
 
 
+def splits(evaluator: Evaluator, family: Family) -> bool:
+    """Whether the model's class has what the family asks of it: the search asks where a bound leaves it a chance."""
+    try:
+        evaluator.judge(family, BATCH)
+    except CannotSplitError:
+        return False
+    return True
+
+
 def run() -> dict[str, Any]:
     """All figures."""
     provider = TraceProvider(source=resolve(MODEL), device=device_kind(parse_cluster(GPUS).gpu), attention="sdpa")
@@ -117,7 +127,7 @@ def run() -> dict[str, Any]:
     known = families(evaluator.workload, evaluator.cluster, provider.spec().can_checkpoint)
     # Ranks that share a copy take traces of their own, which the search makes only where they could win.
     alone = [family for family in known if family.copy_ranks == 1 and family.layout is None]
-    tried = [family for family in alone if family.strategy.title not in refused]
+    tried = [family for family in alone if family.strategy.title not in refused and splits(evaluator, family)]
     return {
         "model": MODEL,
         "gpus": GPUS,
