@@ -1,8 +1,6 @@
 """Opens everything around the script, and closes the capture when its first optimizer step is done."""
 
 import contextlib
-import functools
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -40,6 +38,8 @@ from gpu_plan.planner.capture.answers.placement import (
 from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions, scaled_in_sixteen_bits
 from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
+from gpu_plan.planner.capture.answers.trainers.accelerate import outputs_kept, planned_not_asked_for
+from gpu_plan.planner.capture.answers.trainers.transformers import parts_are_the_ranks, trainer_on_meta
 from gpu_plan.planner.capture.answers.trl.hashed import hashed_by_shape
 from gpu_plan.planner.capture.answers.trl.tiled import tiles_in_place
 from gpu_plan.planner.capture.deepspeed.take import Engines
@@ -88,7 +88,7 @@ from gpu_plan.planner.capture.watch.observe import (
     watch,
     watch_trainer,
 )
-from gpu_plan.planner.capture.watch.recording import StepRecorder
+from gpu_plan.planner.capture.watch.step.recording import StepRecorder
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
@@ -185,7 +185,7 @@ class Window:
         stack.enter_context(mock.patch.object(torch.distributions.Distribution, "_validate_args", False))
         stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))
         configs = self._request.configs
-        when_imported("transformers.trainer", _parts_are_the_ranks)
+        when_imported("transformers.trainer", parts_are_the_ranks)
         when_imported("transformers.configuration_utils", lambda _: stack.enter_context(weightless_models(configs)))
         when_imported("diffusers.models.modeling_utils", lambda home: stack.enter_context(weightless_diffusers(home)))
         for home in ("lightning.fabric.utilities.init", "lightning_fabric.utilities.init"):
@@ -215,10 +215,10 @@ class Window:
         if self._request.follow and self._request.device.capability_major is not None:
             watch_placed(stack, lambda: self._noticed.note(COPY))
         if self._request.device.capability_major is None:
-            when_imported("accelerate.state", _planned_not_asked_for)
-            when_imported("transformers.training_args", _trainer_on_meta)
+            when_imported("accelerate.state", planned_not_asked_for)
+            when_imported("transformers.training_args", trainer_on_meta)
         if self._request.regime is not None and not self._request.regime.outputs_to_fp32:
-            when_imported("accelerate.accelerator", _keep_outputs)
+            when_imported("accelerate.accelerator", outputs_kept)
         stack.enter_context(self._placement)
         stack.enter_context(DeviceFunctions(profile, self._regions.state, False))
         watch(self._observed, stack, self._stepped)
@@ -476,55 +476,3 @@ def _trained(model: nn.Module, optimizers: list[Any]) -> bool:
     """Whether any of its parameters has a gradient or stands in an optimizer."""
     owned = {id(parameter) for made in optimizers for group in made.param_groups for parameter in group["params"]}
     return any(parameter.grad is not None or id(parameter) in owned for parameter in model.parameters())
-
-
-def _keep_outputs(accelerator: Any) -> None:
-    """accelerate accelerator.py: prepare_model converts outputs to fp32 only where it opens autocast."""
-    accelerator.convert_outputs_to_fp32 = lambda forward: forward
-
-
-def _planned_not_asked_for(state: Any) -> None:
-    """accelerate.state: `cpu=True` (`--use_cpu`) puts a model on the host, which planned CPUs have on meta already."""
-    for kind in (state.PartialState, state.AcceleratorState):
-        kind.__init__ = _without_cpu(kind.__init__)
-
-
-def _without_cpu(init: Any) -> Any:
-    names = list(inspect.signature(init).parameters)
-
-    @functools.wraps(init)
-    def made(*args: Any, **kwargs: Any) -> None:
-        given = dict(zip(names, args, strict=False))
-        if "cpu" in given:
-            args = tuple(False if name == "cpu" else value for name, value in given.items())
-        init(*args, **{key: value for key, value in kwargs.items() if key != "cpu"})
-
-    return made
-
-
-def _trainer_on_meta(module: Any) -> None:
-    """transformers training_args.py: `_setup_devices` gives the host for `--use_cpu`, where planned CPUs have meta."""
-    original = module.TrainingArguments._setup_devices
-
-    def device(arguments: Any) -> torch.device:
-        found: torch.device = original.__get__(arguments, type(arguments))
-        return torch.device("meta") if found.type == "cpu" else found
-
-    module.TrainingArguments._setup_devices = property(device)
-
-
-SPREAD_OPTIMIZER = "spread_optimizer_0"
-"""Folder of a checkpoint in which ranks that shared a model left their optimizer's parts."""
-
-
-def _parts_are_the_ranks(module: Any) -> None:
-    """Such parts are read inside each rank alone: Trainer._load_optimizer_and_scheduler finds no `optimizer.pt`."""
-    original = module.Trainer._load_optimizer_and_scheduler
-
-    @functools.wraps(original)
-    def load(trainer: Any, checkpoint: Any) -> Any:
-        if checkpoint is not None and Path(checkpoint, SPREAD_OPTIMIZER).exists():
-            return None
-        return original(trainer, checkpoint)
-
-    module.Trainer._load_optimizer_and_scheduler = load

@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from gpu_plan.executor.runner.parallel.checkpoints import OPTIMIZER
-from gpu_plan.planner.capture.window import SPREAD_OPTIMIZER, _parts_are_the_ranks
+from gpu_plan.planner.capture.answers.trainers.transformers import SPREAD_OPTIMIZER, parts_are_the_ranks
 
 
 def test_parts_of_an_optimizer_are_left_to_the_ranks(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_parts_of_an_optimizer_are_left_to_the_ranks(tmp_path: Path) -> None:
         def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
             read.append(checkpoint)
 
-    _parts_are_the_ranks(SimpleNamespace(Trainer=Trainer))
+    parts_are_the_ranks(SimpleNamespace(Trainer=Trainer))
     spread, whole = tmp_path / "spread", tmp_path / "whole"
     (spread / SPREAD_OPTIMIZER).mkdir(parents=True)
     for folder in (str(spread), str(whole), None):

@@ -13,18 +13,18 @@ from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun
 from gpu_plan.planner.capture.answers.loaders import loaders
 from gpu_plan.planner.capture.request import PlannedDevice
 from gpu_plan.planner.capture.watch.evaluators import Evaluators
-from gpu_plan.planner.capture.watch.recording import _listed, _samples
+from gpu_plan.planner.capture.watch.step.given import lengths_listed, samples_of
 from gpu_plan.planner.trace.kernels.attention import AttentionBackend, AttentionCall, choose_cuda_backend
 
 
 def test_texts_and_lists_of_tensors_are_counted_by_their_list() -> None:
     docs = torch.zeros(10)
     given = (["query"] * 16, [["document"] * 10] * 16, [docs] * 16)
-    assert _listed((given, {"prompt": None})) == {16, 10}
-    assert _samples(10, 16, {16, 10}) == 16
-    assert _samples(16, 8, set()) == 8  # pairs
-    assert _samples(4, 16, set()) == 4  # a batch cut by its loop
-    assert _samples(4, None, {4}) == 4
+    assert lengths_listed((given, {"prompt": None})) == {16, 10}
+    assert samples_of(10, 16, {16, 10}) == 16
+    assert samples_of(16, 8, set()) == 8  # pairs
+    assert samples_of(4, 16, set()) == 4  # a batch cut by its loop
+    assert samples_of(4, None, {4}) == 4
 
 
 def test_an_evaluator_is_not_run_and_gives_its_main_score() -> None:

@@ -7,6 +7,7 @@
     placement, precision       what is meant for a GPU goes to meta; autocast as the script opens it
     generation                 completions that are trained on, without generating every token
     diffused                   models of diffusers without weights
+    trainers/                  what trainers ask of their process
     trl/                       what TRL's own code asks of a GPU or of weights
     lengths                    the longest samples of the script's own loaders first
     loaders                    data loaders in this process, of the planned micro batch

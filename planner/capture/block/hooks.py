@@ -16,7 +16,7 @@ from gpu_plan.planner.capture.block.modules import BlockModules
 from gpu_plan.planner.capture.block.outsiders import Outsiders
 from gpu_plan.planner.capture.block.placement import BlockPlacement
 from gpu_plan.planner.capture.block.recorder import BlockMark, BlockRecorder
-from gpu_plan.planner.capture.watch.recording import inner_model
+from gpu_plan.planner.capture.watch.step.recording import inner_model
 from gpu_plan.planner.trace.events import Category
 
 

@@ -1,11 +1,10 @@
 """What the script's loop does, seen from outside.
 
     observe      what is set up around the model: optimizers, schedulers, clipping, who runs the loop
-    recording    the first training step: forward, loss, backward, as the user wrote them
+    step/        the first training step: forward, loss, backward, as the user wrote them
     passages     what runs before it in every iteration: a rollout, log-probabilities
     evaluations  passes before the first step that need not be run again
     evaluators   evaluations of sentence-transformers, which are not run at all
-    wholes       the frozen model that a part belongs to
     bystanders   models on the planned device that the step never runs
     problem      an exception of the script, in one line
     described    what the script's models are, in a plan's words

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _ENDS = ("watched_backward", "run_step")
-"""Functions of capture/watch/recording.py and trace/step.py beyond which nothing is the model's."""
+"""Functions of capture/watch/step/recording.py and trace/step.py beyond which nothing is the model's."""
 
 
 class Origins:

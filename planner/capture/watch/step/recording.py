@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -16,7 +16,15 @@ from gpu_plan.planner.capture.answers.placement import Placement, settle
 from gpu_plan.planner.capture.watch.evaluations import Evaluations
 from gpu_plan.planner.capture.watch.names import other_name
 from gpu_plan.planner.capture.watch.passages import Passages
-from gpu_plan.planner.capture.watch.wholes import frozen_whole, running_whole
+from gpu_plan.planner.capture.watch.step.given import (
+    lengths_listed,
+    micro_batch_of,
+    named_tensors,
+    samples_of,
+    sequence_of,
+    tokens_of,
+)
+from gpu_plan.planner.capture.watch.step.wholes import frozen_whole, running_whole
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.inputs.known import KnownValues
@@ -172,7 +180,7 @@ class StepRecorder:
         root = inner_model(module)
         if torch.is_grad_enabled() or next(root.parameters(), None) is None:
             return self.evaluations.run(module, call, given)
-        rows = micro_batch_of(dict(_named_tensors(*given)))
+        rows = micro_batch_of(dict(named_tensors(*given)))
         return self.passages.run(root, lambda: self.evaluations.run(module, call, given), rows)
 
     # -- hooks ---------------------------------------------------------------------------------------
@@ -271,9 +279,9 @@ class StepRecorder:
         self._prepare(model)
         self._wake()
         self._began = self._batches()
-        self._inputs = dict(_named_tensors(args, kwargs))
-        self.samples = _samples(
-            micro_batch_of(self._inputs), self._batch_size(), _listed((args, kwargs)), self._completions()
+        self._inputs = dict(named_tensors(args, kwargs))
+        self.samples = samples_of(
+            micro_batch_of(self._inputs), self._batch_size(), lengths_listed((args, kwargs)), self._completions()
         )
         self._tracker = ModuleTracker(model)
         self._recorder = Recorder(self._tracker, self._profile, self._reads, origin=self._origin)
@@ -434,78 +442,3 @@ def _trains(module: nn.Module) -> bool:
 def _retains(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether torch.autograd.backward(tensors, grad_tensors, retain_graph, ...) is told to keep the graph."""
     return bool(kwargs.get("retain_graph", args[2] if len(args) > 2 else False))
-
-
-def _named_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
-    found: list[tuple[str, torch.Tensor]] = []
-
-    def walk(name: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            found.append((name, value))
-        elif isinstance(value, Mapping):  # a tokenizer's BatchEncoding is one, and no dict
-            for key, item in value.items():
-                walk(str(key) if not name else f"{name}.{key}", item)
-        elif isinstance(value, (tuple, list)):
-            for index, item in enumerate(value):
-                walk(f"{name}.{index}" if name else f"input {index}", item)
-
-    for index, value in enumerate(args):
-        walk(f"input {index}", value)
-    walk("", kwargs)
-    return found
-
-
-_TOKENS = ("input_ids", "decoder_input_ids", "tokens", "inputs_embeds")
-
-
-def micro_batch_of(inputs: dict[str, torch.Tensor]) -> int:
-    """First dimension of the first tensor that has one; vectors of numbers alone are one sample."""
-    shaped = [tensor for tensor in inputs.values() if tensor.dim() > 0]
-    if not shaped or (shaped[0].is_floating_point() and all(tensor.dim() == 1 for tensor in shaped)):
-        return 1
-    return int(shaped[0].shape[0])
-
-
-_PAIR = 2
-"""Answers of one prompt that are held against each other."""
-
-
-def _samples(rows: int, batch_size: int | None, listed: set[int], completions: int = 0) -> int:
-    """Samples of the micro batch; `completions`: how many the script has generated at once.
-
-    A loader's batch of 8 pairs is 16 rows; where a loop cuts its batch, what it computes at once are samples. What is
-    given as texts or as one tensor for each sample is counted by its list: a tensor of it is one sample's. A group of
-    completions of one prompt, which are trained on at once, are as many samples.
-    """
-    if batch_size == 1 and rows == completions and rows > _PAIR:
-        return rows
-    if batch_size and (batch_size in listed or (rows > batch_size and rows % batch_size == 0)):
-        return batch_size
-    return rows
-
-
-def _listed(given: Any) -> set[int]:
-    """Lengths of the lists of texts, of tensors or of lists in what a model is given."""
-    if isinstance(given, Mapping):
-        return set().union(*map(_listed, given.values()))
-    if not isinstance(given, list | tuple):
-        return set()
-    parts = (str, torch.Tensor, list)
-    own = {len(given)} if isinstance(given, list) and given and all(isinstance(one, parts) for one in given) else set()
-    return own.union(*map(_listed, given))
-
-
-def sequence_of(inputs: dict[str, torch.Tensor]) -> int | None:
-    """Tokens per sample, where the inputs are tokens."""
-    for name, tensor in inputs.items():
-        if name in _TOKENS and tensor.dim() >= 2:
-            return int(tensor.shape[1])
-    first = next(iter(inputs.values()), None)
-    if first is not None and first.dim() == 2 and first.dtype in (torch.int64, torch.int32):
-        return int(first.shape[1])
-    return None
-
-
-def tokens_of(inputs: dict[str, torch.Tensor]) -> int:
-    """Tokens of the micro batch; samples where there are no tokens."""
-    return micro_batch_of(inputs) * (sequence_of(inputs) or 1)
