@@ -41,6 +41,8 @@ class CapturedProvider:
     _traces: dict[str, tuple[CapturedFacts, StepTrace]] = field(default_factory=dict)
     configs: dict[str, str] = field(default_factory=dict)
     """Of models that the script asks for by name, as JSON: what one run stops at, the next is told from the start."""
+    runs: str = ""
+    """What is run, in words, where it is no file of the user's."""
     _digest: str | None = None
     _whole: TraceProvider | None = None
 
@@ -148,9 +150,8 @@ class CapturedProvider:
 
     def _run(self, request: CaptureRequest, key: str, folder: Path) -> tuple[CapturedFacts, StepTrace]:
         self.note("tracing")
-        self.note(
-            f"executing {request.script} up to its first optimizer step{', behind walls' * (not request.unwalled)}"
-        )
+        walls = ", behind walls" * (not request.unwalled)
+        self.note(f"executing {self.runs or request.script} up to its first optimizer step{walls}")
         outcome, content = capture(request, self.note, self.configs)
         assert outcome.facts is not None
         trace = load(content)

@@ -117,6 +117,8 @@ def _opener(given: RecipeGiven, source: ModelSource) -> OpenCaptures:
             use_cache=request.use_cache,
             note=note,
             configs=configs,
+            runs=f"TRL's {given.recipe.trainer} on {source.id}",
+            model=source.id,
         )
 
     return opened

@@ -165,7 +165,7 @@ def test_lines_tell_states_then_kinds():
         "  cannot fit: all of it 40.0",
         "tracing ...",
         "1 of 3 kinds of plans, 3 s: fits: all of it needs 1.0 GiB, has 16.0; 7.5 samples a second",
-        "2 of 3 kinds of plans, 3 s, some 0 s left at this pace: does not fit: two needs more",
+        "2 of 3 kinds of plans, 3 s: does not fit: two needs more",
         "3 of 3 kinds of plans, 3 s; what else could be done ...",
     ]
 

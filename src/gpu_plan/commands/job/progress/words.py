@@ -74,7 +74,8 @@ class Pace:
         if self._first is None or self.done == self.of or self.done == self._first[0]:
             return words
         pace = (self.clock() - self._first[1]) / (self.done - self._first[0])
-        return f"{words}, some {pace * (self.of - self.done):.0f} s left at this pace"
+        left = round(pace * (self.of - self.done))
+        return f"{words}, some {left} s left at this pace" if left else words
 
 
 def plan_words(best: "Judgement") -> str:
