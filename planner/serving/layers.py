@@ -2,9 +2,7 @@
 
 vLLM 0.33.0: transformers_utils/model_arch_config_convertor.py (heads, head size, is_deepseek_mla), config/model.py
 (get_num_kv_heads), v1/kv_cache_interface.py (FullAttentionSpec, SlidingWindowSpec, ChunkedLocalAttentionSpec,
-MLAAttentionSpec, MambaSpec), model_executor/layers/mamba/mamba_utils.py (MambaStateShapeCalculator,
-gated_delta_net_state_shape; MambaStateDtypeCalculator), model_executor/models/config.py
-(Qwen3_5ForConditionalGenerationConfig: mamba_ssm_dtype).
+MLAAttentionSpec). Layers that keep a state are those of `states`.
 """
 
 from collections.abc import Mapping
@@ -12,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.serving.states import LINEAR, attention_free, keeps_known_states, layers_with_states, state_of
 
 LayerKind = Literal["full", "sliding", "chunked", "state"]
 _KINDS: Mapping[str, LayerKind] = {
@@ -34,6 +33,10 @@ class LayerCache:
     """0 of a state."""
     state_bytes: int = 0
     """Of a layer that keeps one state of a request, however long it is."""
+    state_blocks: int = 0
+    """Blocks of it that a request takes."""
+    aligned: int = 1
+    """Tokens that a block's length is a multiple of, of a state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,9 @@ class Heads:
 
 
 def heads(config: Mapping[str, Any]) -> Heads:
-    """Of a text config. UsageError for one without attention heads."""
+    """Of a text config; none of a model whose layers all keep states. UsageError for one without attention heads."""
+    if attention_free(config):
+        return Heads(query=0, key_value=0, size=0)
     query = _number(config, "num_attention_heads", "n_head", "n_heads", "num_heads")
     if not query:
         raise UsageError("--server: the model has no attention heads whose cache could be computed")
@@ -67,47 +72,36 @@ def latent_size(config: Mapping[str, Any]) -> int | None:
     return None if rank is None else rank + (_number(config, "qk_rope_head_dim") or 0)
 
 
-def keeps_known_states(config: Mapping[str, Any]) -> bool:
-    """Whether the layers without attention are gated delta nets, whose state is known."""
-    return bool(_number(config, "linear_num_value_heads")) and isinstance(config.get("layer_types"), list)
-
-
 def layer_caches(
-    config: Mapping[str, Any], ranks: int, element_bytes: int, computed_bytes: int = 2
+    config: Mapping[str, Any],
+    ranks: int,
+    element_bytes: int,
+    computed_bytes: int = 2,
+    capability: tuple[int, int] | None = None,
 ) -> tuple[LayerCache, ...]:
     """Of every layer, first to last; bytes of an element of the cache, and of one that is computed.
 
-    UsageError for a layer that keeps a state of another kind.
+    `capability` of the device decides which kernel keeps a state. UsageError for a layer that keeps another.
     """
     found, latent = heads(config), latent_size(config)
     layers = _number(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers") or 0
     types = config.get("layer_types")
     kinds = [str(one) for one in types[:layers]] if isinstance(types, list) and types else _plain(config, layers)
     shared = _number(config, "num_kv_shared_layers") or 0
-    kept = kinds[: layers - shared]
+    kept = layers_with_states(config) or kinds[: layers - shared]
     per_token = latent if latent is not None else 2 * found.key_values_of(ranks) * found.size
+    if not keeps_known_states(config):
+        return tuple(_layer(config, kind, per_token, ranks, element_bytes) for kind in kept)
+    known = state_of(config, ranks, computed_bytes, capability)
     state = LayerCache(
-        kind="state", window=None, bytes_per_token=0, state_bytes=_delta_net(config, ranks, computed_bytes)
+        kind="state",
+        window=None,
+        bytes_per_token=0,
+        state_bytes=known.nbytes,
+        state_blocks=known.blocks,
+        aligned=known.aligned,
     )
-    return tuple(
-        state
-        if kind == _LINEAR and keeps_known_states(config)
-        else _layer(config, kind, per_token, ranks, element_bytes)
-        for kind in kept
-    )
-
-
-_LINEAR = "linear_attention"
-
-
-def _delta_net(config: Mapping[str, Any], ranks: int, computed_bytes: int) -> int:
-    """Bytes of a gated delta net's convolution and of its matrix for each head, on one rank."""
-    keys, values = _number(config, "linear_num_key_heads") or 0, _number(config, "linear_num_value_heads") or 0
-    key, value = _number(config, "linear_key_head_dim") or 0, _number(config, "linear_value_head_dim") or 0
-    behind = (_number(config, "linear_conv_kernel_dim") or 1) - 1
-    wide = 4 if config.get("mamba_ssm_dtype") == "float32" else computed_bytes
-    convolved = behind * (2 * key * keys + value * values) // ranks
-    return convolved * computed_bytes + values // ranks * value * key * wide
+    return tuple(state if kind == LINEAR else _layer(config, kind, per_token, ranks, element_bytes) for kind in kept)
 
 
 def _layer(config: Mapping[str, Any], kind: str, per_token: int, ranks: int, element_bytes: int) -> LayerCache:

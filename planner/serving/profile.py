@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_plan.planner.serving.layers import Heads
+from gpu_plan.planner.serving.states import mixer
 from gpu_plan.planner.units import ceil_div
 
 _FP32 = 4
@@ -69,6 +70,9 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
 
     hidden = number("hidden_size", "n_embd", "d_model")
     experts = number("num_experts", "num_local_experts", "n_routed_experts")
+    kinds = config.get("layers_block_type")
+    if isinstance(kinds, list) and "mlp" in kinds and "moe" not in kinds:
+        experts = 0  # Nemotron-H's class has a default of 8 that its dense models do not use
     dense = number("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size") or 4 * hidden
     return Sizes(
         hidden=hidden,
@@ -78,9 +82,16 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
         if experts
         else 0,
         vocabulary=number("vocab_size"),
-        linear=2 * number("linear_num_key_heads") * number("linear_key_head_dim")
+        linear=_projected(config)
+        or 2 * number("linear_num_key_heads") * number("linear_key_head_dim")
         + 2 * number("linear_num_value_heads") * number("linear_value_head_dim"),
     )
+
+
+def _projected(config: Mapping[str, Any]) -> int:
+    """Of a Mamba layer: gate and input, of Mamba-2 the groups and steps too (mamba_mixer.py, mamba_mixer2.py)."""
+    found = mixer(config)
+    return 0 if found is None else found.inner + found.convolved(1) + (found.heads or found.inner)
 
 
 def profile_run(sizes: Sizes, heads: Heads, batch: Batching, ranks: int, element_bytes: int) -> ProfileRun:

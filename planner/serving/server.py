@@ -41,6 +41,8 @@ class Server:
     """Whether its share is weights and cache alone, and all else is to fit beside it."""
     usual_share: float | None
     """Of a device where nobody says one; None: it depends on the device and on how it is started."""
+    states: bool
+    """Whether what it keeps of layers without attention is computed."""
     knows: str
     """What of it is computed, in a few words."""
     memory: Callable[[ModelSpec, Mapping[str, Any], Gpu, int, EngineOptions], EngineMemory]

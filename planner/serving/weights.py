@@ -30,6 +30,8 @@ _ROW_PARALLEL = frozenset({"o_proj", "down_proj", "c_proj", "out_proj", "fc2", "
 """Modules whose output is summed over ranks: their bias is whole on each."""
 _MANY_POSITIONS = 4.0
 """Of those of a model whose images and videos have positions too."""
+_UNROTATED = frozenset({"nemotron_h", "jamba"})
+"""Models whose configs may name a rotation that vLLM's classes do not build (models/nemotron_h.py, jamba.py)."""
 _BLOCK = re.compile(r"\.\d+\.")
 
 
@@ -96,6 +98,8 @@ def _elements(parameter: ParameterSpec, spec: ModelSpec, heads: Heads, ranks: in
 
 def _rotary(config: Mapping[str, Any], heads: Heads) -> int:
     """Elements of the tables of all rotations; layers of one kind share one."""
+    if config.get("model_type") in _UNROTATED or config.get("position_embedding_type") == "nope":
+        return 0
     positions = config.get("max_position_embeddings")
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     turns = rope or config.get("rope_theta")

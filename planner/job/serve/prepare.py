@@ -1,6 +1,8 @@
 """`--task infer --server`: a server's own arithmetic, prepared for the search."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.errors import UsageError
@@ -19,8 +21,8 @@ from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.serving.task import ServingEvaluator, ServingTask
 from gpu_plan.planner.search.setting_notes import setting_notes
 from gpu_plan.planner.serving.known import find_server
-from gpu_plan.planner.serving.layers import keeps_known_states
 from gpu_plan.planner.serving.server import Server
+from gpu_plan.planner.serving.states import keeps_known_states
 from gpu_plan.planner.trace.device import DeviceKind, device_kind
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
 from gpu_plan.planner.workload.precisions import DEFAULT_WEIGHTS, WeightType
@@ -62,11 +64,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note)
     from gpu_plan.planner.model.build.text_config import text_config
 
     config = text_config(source.config)
-    if spec.kind in _OTHER_STATE and not keeps_known_states(config):
-        raise UsageError(
-            f"--server {given.server}: {spec.id} is of the kind {spec.kind}, whose state it keeps in pages that are not"
-            " computed in this version: give a decoder with attention in every layer"
-        )
+    _check_states(spec, config, find_server(given.server))
     workload = serve_workload(given, request.pinned, cluster, spec, dtype, scheme)
     evaluator = ServingEvaluator(
         workload=workload,
@@ -83,6 +81,19 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         assumptions=lambda: ([], []),
         settings=setting_notes(workload, cluster),
         replayed=False,
+    )
+
+
+def _check_states(spec: ModelSpec, config: Mapping[str, Any], server: Server) -> None:
+    """UsageError for a model that keeps something of a request that is not computed."""
+    if spec.kind not in _OTHER_STATE or (server.states and keeps_known_states(config)):
+        return
+    known = "attention in every layer"
+    if server.states:
+        known += ", Mamba layers or gated delta nets"
+    raise UsageError(
+        f"--server {server.word}: {spec.id} is of the kind {spec.kind}, and what {server.title} keeps of its requests"
+        f" is not computed in this version: give a decoder with {known}"
     )
 
 

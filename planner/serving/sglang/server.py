@@ -49,6 +49,7 @@ SGLANG = Server(
     share="--mem-fraction-static",
     beside=True,
     usual_share=None,
+    states=False,
     knows="static share, pool of tokens and graphs",
     memory=engine_memory,
     command=_command,

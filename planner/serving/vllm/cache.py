@@ -4,18 +4,16 @@ vLLM 0.33.0: v1/core/kv_cache_planning.py (get_kv_cache_groups, unify_kv_cache_s
 _get_kv_cache_groups_uniform_page_size, get_kv_cache_config_from_groups), v1/core/kv_cache_utils.py
 (get_max_concurrency_for_kv_cache_config), v1/kv_cache_interface.py (max_admission_blocks_per_request, MambaSpec:
 max_memory_usage_bytes), platforms/interface.py (_align_hybrid_block_size), model_executor/models/config.py
-(MambaModelConfig: prefix caching, which is on, aligns states with blocks).
+(MambaModelConfig: prefix caching, which is on where a layer attends, aligns states with blocks).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.serving.layers import LayerCache
 from gpu_plan.planner.units import ceil_div
 
-_STATES = 2
-"""Blocks of a layer's state that a request takes: `align`, what prefix caching makes of it."""
 _MANY = 1.5
 """How many times as many layers of one kind there must be for groups to be of the fewer's size."""
 
@@ -29,7 +27,7 @@ class Group:
     """How many lie in a block of the group, padding left out."""
     block_size: int
     """Tokens of a block."""
-    states: int = _STATES
+    states: int = 0
     """Blocks of a request, of layers that keep a state."""
 
     def blocks(self, tokens: int, in_flight: int) -> int:
@@ -87,15 +85,20 @@ def cache_layout(layers: Sequence[LayerCache], block_size: int) -> CacheLayout:
     block_size = _holding_states(kinds, block_size)
     page = max(layer.bytes_per_token for layer in kinds) * block_size
     if len({(layer.kind, layer.window) for layer in kinds}) == 1:
-        whole = sum(layer.bytes_per_token for layer in layers) * block_size
-        group = Group(layer=kinds[0], layers=len(layers), block_size=block_size)
+        whole = sum(layer.bytes_per_token * block_size + layer.state_bytes for layer in layers)
+        group = Group(layer=kinds[0], layers=len(layers), block_size=block_size, states=kinds[0].state_blocks)
         return CacheLayout(groups=(group,), bytes_per_block=whole)
     counts = [sum(layer == kind for layer in layers) for kind in kinds]
     size = min(counts)
     if max(counts) < size * _MANY:
         size = max(counts)
     groups = [
-        Group(layer=kind, layers=min(size, count), block_size=_block_size(kind, page, block_size))
+        Group(
+            layer=kind,
+            layers=min(size, count),
+            block_size=_block_size(kind, page, block_size),
+            states=kind.state_blocks,
+        )
         for kind, count in zip(kinds, counts, strict=True)
         for _ in range(ceil_div(count, size))
     ]
@@ -105,11 +108,10 @@ def cache_layout(layers: Sequence[LayerCache], block_size: int) -> CacheLayout:
 def _holding_states(kinds: Sequence[LayerCache], block_size: int) -> int:
     """Tokens of a block whose page is at least that of the largest state, which is padded to it."""
     state, token = max(layer.state_bytes for layer in kinds), max(layer.bytes_per_token for layer in kinds)
-    if not state:
+    if not state or not token:
         return block_size
-    if not token:
-        raise UsageError("--server vllm: a model without any attention has a cache that is not computed here")
-    return max(block_size, block_size * ceil_div(state, block_size * token))
+    step = math.lcm(block_size, *(layer.aligned for layer in kinds))
+    return max(block_size, step * ceil_div(state, step * token))
 
 
 def _block_size(layer: LayerCache, page: int, block_size: int) -> int:

@@ -12,10 +12,11 @@ from typing import Any
 
 from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.memory.overheads import Term
-from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.serving.layers import heads, layer_caches
 from gpu_plan.planner.serving.memory import EngineMemory, EngineOptions
 from gpu_plan.planner.serving.profile import Batching, profile_run, sizes_of
+from gpu_plan.planner.serving.states import attention_free, widened
 from gpu_plan.planner.serving.vllm.cache import cache_layout
 from gpu_plan.planner.serving.vllm.defaults import (
     BLOCK_SIZE,
@@ -90,8 +91,15 @@ def engine_memory(
     ranks, element = options.tensor_parallel, options.element_bytes
     found, batch = heads(config), _batch(gpu, options)
     share = options.utilization or UTILIZATION
-    caches = layer_caches(config, ranks, options.cache_bytes, element)
-    held = held_on(gpu, spec, config, ranks)
+    caches = layer_caches(config, ranks, options.cache_bytes, element, gpu.compute_capability)
+    packed, states = held_on(gpu, spec, config, ranks), widened(config, ranks)
+    # Without attention prefixes are not cached: a block is a whole request (MambaModelConfig).
+    block = options.max_model_len if attention_free(config) else options.block_size or BLOCK_SIZE
+
+    def held(one: ParameterSpec) -> int | None:
+        kept = packed(one)
+        return states(one) if kept is None else kept
+
     return VllmMemory(
         total=total,
         utilization=share,
@@ -100,7 +108,7 @@ def engine_memory(
         run=profile_run(sizes_of(config), found, batch, ranks, element),
         graphs=_graphs(gpu, batch, options.eager),
         outside=_outside(),
-        layout=cache_layout(caches, options.block_size or BLOCK_SIZE),
+        layout=cache_layout(caches, block),
         batch=batch,
         max_model_len=options.max_model_len,
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpu_plan.planner.serving.layers import heads
 from gpu_plan.planner.serving.server import Asked, Server
+from gpu_plan.planner.serving.states import mixer
 from gpu_plan.planner.serving.vllm import VERSION
 from gpu_plan.planner.serving.vllm.defaults import UTILIZATION
 from gpu_plan.planner.serving.vllm.engine import engine_memory
@@ -33,8 +34,11 @@ def _command(asked: Asked) -> list[str]:
 
 
 def _refusal(config: Mapping[str, Any], ranks: int) -> str | None:
-    query = heads(config).query
-    return f"vLLM splits {query} attention heads, which {ranks} does not divide" if query % ranks else None
+    query, states = heads(config).query, mixer(config)
+    if query % ranks:
+        return f"vLLM splits {query} attention heads, which {ranks} does not divide"
+    why = states.refusal(ranks) if states is not None else None
+    return f"vLLM {why}, which {ranks} does not divide" if why else None
 
 
 VLLM = Server(
@@ -44,6 +48,7 @@ VLLM = Server(
     share="--gpu-memory-utilization",
     beside=False,
     usual_share=UTILIZATION,
+    states=True,
     knows="profile run, cache blocks and graphs",
     memory=engine_memory,
     command=_command,

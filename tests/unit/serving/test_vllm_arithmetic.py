@@ -103,8 +103,23 @@ def test_states_of_linear_attention_make_blocks_long() -> None:
     assert layout.bytes_per_block == 1568 * 1024 * 16
     assert layout.blocks_per_request(131072, 0) == 84 + 3 * 2
     assert int(layout.concurrency(208 * layout.bytes_per_block, 131072, 0) * 131072) == 302_921
-    with pytest.raises(UsageError, match="without any attention"):
-        cache_layout(layer_caches({**config, "layer_types": ["linear_attention"] * 64}, 2, 1), 16)
+
+
+def test_kernels_that_write_states_inside_a_prefill_take_a_third_block() -> None:
+    """qwen_gdn_linear_attn.py: FlashInfer's on Hopper, which wants blocks of 64 tokens; Triton's on Ampere."""
+    config = {
+        "num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "num_hidden_layers": 4,
+        "layer_types": ["linear_attention"] * 3 + ["full_attention"], "linear_num_key_heads": 16,
+        "linear_num_value_heads": 48, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4, "mamba_ssm_dtype": "float32",
+    }  # fmt: skip
+    hopper = cache_layout(layer_caches(config, 2, 1, capability=(9, 0)), 16)
+    assert (hopper.block_tokens, hopper.groups[0].states) == (1600, 3)
+    ampere = cache_layout(layer_caches(config, 2, 1, capability=(8, 0)), 16)
+    assert (ampere.block_tokens, ampere.groups[0].states) == (1568, 2)
+    olmo = layer_caches({**config, "model_type": "olmo_hybrid"}, 2, 1, capability=(9, 0))
+    assert (olmo[0].state_blocks, olmo[0].aligned) == (2, 1)
+    assert layer_caches(config, 2, 1, capability=(12, 0))[0].state_blocks == 3
 
 
 def test_a_layer_with_a_state_of_its_own_is_refused() -> None:
