@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from benchmarks.places import RESULTS
+from benchmarks.places import DATA, RESULTS
 from gpu_plan.cli import main as plan
 
 
@@ -34,6 +34,8 @@ class Draw(NamedTuple):
     page: str
     before: tuple[str, ...] = ()
     """Pages of earlier draws, whose files are left out."""
+    expected: str = ""
+    """What each file says, read before it was run; null where it says no job that a plan has. A file of data/."""
 
 
 DRAWS = {
@@ -45,6 +47,19 @@ DRAWS = {
         2,
         "preference_files_fourth.md",
         ("preference_files.md", "preference_files_second.md", "preference_files_third.md"),
+        "preferences_fourth.json",
+    ),
+    "fifth": Draw(
+        20261127,
+        3,
+        "preference_files_fifth.md",
+        (
+            "preference_files.md",
+            "preference_files_second.md",
+            "preference_files_third.md",
+            "preference_files_fourth.md",
+        ),
+        "preferences_fifth.json",
     ),
 }
 FOURTH = """
@@ -57,8 +72,13 @@ FOURTH = """
     xfactlab/orpo
 """
 """Repositories of the fourth draw, none of them drawn before; those that hold no such file give none."""
-EXPECTED = RESULTS.parent / "data/preferences_fourth.json"
-"""What each file of the fourth draw says, read before it was run; null where it says no job that a plan has."""
+FIFTH = """
+    ChenxinAn-fdu/POLARIS GAIR-NLP/DeepResearcher Liuziyu77/Visual-RFT ModalMinds/MM-EUREKA NovaSky-AI/SkyRL
+    PRIME-RL/Entropy-Mechanism-of-RL PRIME-RL/TTRL RLHFlow/RLHF-Reward-Modeling RUCAIBox/SimpleDeepSearcher
+    agentica-project/rllm eric-mitchell/direct-preference-optimization inclusionAI/AReaL liziniu/ReMax
+    philschmid/deep-learning-pytorch-huggingface tulerfeng/Video-R1 uclaml/SPIN uclaml/SPPO yihedeng9/OpenVLThinker
+"""
+"""Of the fifth: those of twenty that are stored."""
 PLANNED = {"dpo", "ipo", "kto", "orpo", "grpo", "gdpo", "rloo", "reward"}
 _AS = {"ipo": "dpo", "gdpo": "grpo", "rm": "reward", "gae": "ppo"}
 _PLACES = ("simpo", "orpo", "dpo", "kto", "grpo", "rloo", "ppo", "reward")
@@ -116,9 +136,14 @@ def told(folder: Path, repository: str, place: str) -> tuple[str, dict[str, Any]
     return said, {} if code else json.loads(out.getvalue())
 
 
-def expected(folder: Path, repository: str, place: str) -> tuple[str, str]:
-    """How a file of the fourth draw ended, by what was read off it before it was run."""
-    wanted = json.loads(EXPECTED.read_text())[repository][place]
+def readings(draw: Draw) -> dict[str, dict[str, Any]]:
+    """What each file of a draw says, by repository and path."""
+    found: dict[str, dict[str, Any]] = json.loads((DATA / draw.expected).read_text())
+    return found
+
+
+def expected(folder: Path, repository: str, place: str, wanted: Any) -> tuple[str, str]:
+    """How a file ended, by what was read off it before it was run."""
     try:
         said, found = told(folder, repository, place)
     except ValueError as error:
@@ -243,11 +268,11 @@ def _job_flaws(job: dict[str, Any], text: str) -> Any:
         yield "no critic"
 
 
-def _told(name: str) -> str:
+def _told(draw: Draw) -> str:
     """How many files of a draw say a job that a plan has, where that was read before."""
-    if name != "fourth":
+    if not draw.expected:
         return ""
-    wanted = [said for own in json.loads(EXPECTED.read_text()).values() for said in own.values()]
+    wanted = [said for own in readings(draw).values() for said in own.values()]
     return f"; {sum(said is not None for said in wanted)} of them say a job that a plan has, read before the first run"
 
 
@@ -255,8 +280,9 @@ def main(folder: Path, name: str = "first") -> None:
     """Judges all and writes the table."""
     draw = DRAWS[name]
     files = drawn(folder, draw)
-    if name == "fourth":
-        rows = [(*one, *expected(folder, *one[:2])) for one in files]
+    if draw.expected:
+        wanted = readings(draw)
+        rows = [(*one, *expected(folder, *one[:2], wanted[one[0]][one[1]])) for one in files]
     else:
         rows = [(*one, *judged(folder, *one)) for one in files]
     count = Counter(row[3] for row in rows)
@@ -266,7 +292,7 @@ def main(folder: Path, name: str = "first") -> None:
         "",
         f"{len(rows)} files of {len({row[0] for row in rows})} public repositories, drawn by"
         f" `benchmarks/told/preference_files.py` (seed {draw.seed}): {count['right']} right, {count['wrong']} wrong,"
-        f" {count['refused']} refused{_told(name)}."
+        f" {count['refused']} refused{_told(draw)}."
         f" Commits: {', '.join(f'{name} {commit}' for name, commit in commits.items())}.",
         "",
         "| repository | file | its job | end | what was said |",
