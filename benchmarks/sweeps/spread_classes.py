@@ -25,7 +25,9 @@ from benchmarks.places import RESULTS
 
 Row = dict[str, Any]
 WAYS = ("--tp", "--ep")
-COMMON = ("--gpus", "2xH100", "--pin", "--seq-len", "512", "--micro-batch", "2", "--json", "--no-cache", "--quiet")
+COMMON = ("--gpus", "2xH100", "--pin", "--micro-batch", "2", "--json", "--no-cache", "--quiet")
+LENGTHS = ("512", "4096")
+"""A short sequence; one that holds the tokens of an image of the class's own size."""
 MAPPINGS = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
@@ -94,7 +96,8 @@ def types_of(folder: str) -> list[str]:
 
 
 def configs_of(model_type: str) -> list[dict[str, Any]]:
-    """Its own defaults, narrow; the same with keys for every head; the same with what it leaves open filled."""
+    """Its own defaults, narrow; the same with keys for every head; the same with what it leaves open filled; last its
+    own widths with few layers."""
     from transformers import AutoConfig
 
     given = AutoConfig.for_model(model_type).to_dict()
@@ -102,9 +105,32 @@ def configs_of(model_type: str) -> list[dict[str, Any]]:
     plain = narrow(given)
     ungrouped = _everywhere(plain, {"num_key_value_heads": 4})
     filled = {**narrow(_filled(given)), **({"rope_theta": 10_000.0} if given.get("rope_theta") is None else {})}
-    return [{**one, **own} for one in (plain, ungrouped, filled, _everywhere(filled, {"num_key_value_heads": 4}))]
+    tried = (plain, ungrouped, filled, _everywhere(filled, {"num_key_value_heads": 4}), shallow(given), given)
+    return [{**one, **own} for one in tried]
 
 
+def shallow(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with few layers, and lists that have one entry a layer as long as those; widths stay."""
+    deep = values.get("num_hidden_layers")
+    kinds = [len(set(map(str, v))) for k, v in values.items() if re.fullmatch(_LISTS, k) and v]
+    layers = max([2, *kinds])
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and key not in ("id2label", "label2id", "per_layer_config"):
+            made[key] = shallow(value)
+        elif isinstance(value, list) and deep and len(value) == deep and deep > layers:
+            different = list(dict.fromkeys(value)) if re.fullmatch(_LISTS, key) else value
+            made[key] = (different * layers)[:layers]
+        elif key == "num_hidden_layers" and isinstance(value, int):
+            made[key] = min(value, layers)
+        elif key in _EARLY and isinstance(value, int):
+            made[key] = min(value, 1)
+        elif key not in ("id2label", "label2id", "per_layer_config"):
+            made[key] = value
+    return made
+
+
+_EARLY = ("first_k_dense_replace", "num_dense_layers", "first_dense_layers", "num_nextn_predict_layers")
 _OPEN = {
     "head_dim": 16, "num_key_value_heads": 4, "n_routed_experts": 8, "num_experts": 8, "num_experts_per_tok": 2,
     "moe_intermediate_size": 64, "intermediate_size": 128, "num_local_experts": 8, "n_shared_experts": 1,
@@ -160,9 +186,9 @@ def _small(key: str, value: Any, layers: int) -> Any:
     return min(value, 1) if key.endswith("_token_id") else value
 
 
-def asked(folder: Path, words: tuple[str, ...]) -> Row:
+def asked(folder: Path, length: str, words: tuple[str, ...]) -> Row:
     """One command line in a process of its own: exit code, and the line that was said or the plan in a word."""
-    return _apart(lambda: _ran([str(folder), *COMMON, *words]))
+    return _apart(lambda: _ran([str(folder), *COMMON, "--seq-len", length, *words]))
 
 
 def _ran(words: list[str]) -> Row:
@@ -205,16 +231,18 @@ def row_of(folder: str, plans: tuple[bool, bool]) -> Row:
     made = _apart(lambda: _configs_or_why(folder))
     if "problem" in made:
         return {"model": folder, **made}
-    first: Row | None = None
+    last: Row = {}
     with tempfile.TemporaryDirectory(prefix="plan-spread-") as name:
         for config in made["configs"]:
             (Path(name) / "config.json").write_text(json.dumps(config))
-            row: Row = {"model": folder, "class": config["architectures"][0], "single": asked(Path(name), ())}
-            if row["single"]["exit"] in (0, 1):
-                return row | {way: asked(Path(name), (way, "2")) for way, has in zip(WAYS, plans, strict=True) if has}
-            first = first or row
-    assert first is not None
-    return first
+            for length in LENGTHS:
+                row: Row = {"model": folder, "class": config["architectures"][0]}
+                row["single"] = asked(Path(name), length, ())
+                if row["single"]["exit"] in (0, 1):
+                    ways = [way for way, has in zip(WAYS, plans, strict=True) if has]
+                    return row | {way: asked(Path(name), length, (way, "2")) for way in ways}
+                last = row
+    return last
 
 
 def _configs_or_why(folder: str) -> Row:

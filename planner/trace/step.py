@@ -32,6 +32,7 @@ from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfil
 from gpu_plan.planner.trace.kernels.zero_linear import zero_linear
 from gpu_plan.planner.trace.megatron.stage import Stage, run_part
 from gpu_plan.planner.trace.parallel.context import split_attention
+from gpu_plan.planner.trace.parallel.entering import experts_entered
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.experts import dispatched
 from gpu_plan.planner.trace.parallel.sequence import step_of_parts
@@ -95,7 +96,9 @@ class Session:
             if self.variant.cuts_sequence:
                 stack.enter_context(step_of_parts(self.model))
             if self.variant.expert_parallel > 1:
-                stack.enter_context(dispatched(known, self.variant.regime.experts_take, crowded=self.variant.crowded))
+                stack.enter_context(dispatched(known, crowded=self.variant.crowded))
+                takes = self.variant.regime.experts_take
+                stack.enter_context(experts_entered(self.model, takes, tracker.before_entry))
             stack.enter_context(autocast_visible(autocast))
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)

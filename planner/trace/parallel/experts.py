@@ -35,19 +35,10 @@ def crowded_choices(top_k_index: torch.Tensor, experts: int, own: int) -> torch.
 
 
 @contextlib.contextmanager
-def dispatched(known: KnownValues, takes: str | None = None, *, crowded: bool = False) -> Iterator[None]:
+def dispatched(known: KnownValues, *, crowded: bool = False) -> Iterator[None]:
     """Within, all ranks choose every expert as often as the others, or those of the first rank as often as may be, and
-    what is received of them is in `known`.
-
-    `takes`: dtype into which what experts take is cast, None for as it is.
-    """
+    what is received of them is in `known`."""
     from transformers.distributed import expert_parallel
-
-    called = expert_parallel.AutoEP.__call__
-
-    def cast(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
-        dtype = getattr(torch, takes or "")
-        return called(self, hidden_states.to(dtype), top_k_index, top_k_weights.to(dtype))
 
     dispatch, exchange = expert_parallel.AllToAllEP._dispatch_tokens, expert_parallel.all_to_all_single
 
@@ -65,7 +56,6 @@ def dispatched(known: KnownValues, takes: str | None = None, *, crowded: bool = 
             known.put(received, counts[:1].expand_as(counts))
 
     with (
-        mock.patch.object(expert_parallel.AutoEP, "__call__", cast if takes else called),
         mock.patch.object(expert_parallel.AllToAllEP, "_dispatch_tokens", chosen),
         mock.patch.object(expert_parallel, "all_to_all_single", exchanged),
     ):

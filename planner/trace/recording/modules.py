@@ -100,6 +100,16 @@ class ModuleTracker:
                 break
         self._own(self._stack[-1])
 
+    @contextlib.contextmanager
+    def before_entry(self) -> Iterator[None]:
+        """Within, new autograd nodes belong to the module around the one that was just entered: what a hook does to
+        arguments before the module's own hooks see them."""
+        self._own(self._stack[-2] if len(self._stack) > 1 else self._stack[-1])
+        try:
+            yield
+        finally:
+            self._own(self._stack[-1])
+
     def _own(self, index: int) -> None:
         """From the current sequence number on, new autograd nodes belong to module `index`."""
         number = _sequence_number()

@@ -67,6 +67,8 @@ EXPERTS_OF_TWO = (
     RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2, checkpointing=Checkpointing.FULL),
     _two("qwen3-moe", expert_parallel=2),
     _two("mixtral", expert_parallel=2),
+    *(_experts(name, precision=Precision("bf16-mixed")) for name in ("mixtral", "qwen3-moe", "gpt-oss")),
+    _experts("mixtral", precision=Precision("bf16-mixed"), checkpointing=Checkpointing.FULL),
 )
 EXPERTS_OF_FOUR = (
     RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2),
