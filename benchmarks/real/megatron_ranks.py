@@ -20,9 +20,9 @@ _HEAD = """# Megatron-core on gloo beside the replay
 
 Written by `python -m benchmarks.real.megatron_ranks`: megatron-core {core}, torch {torch}, gloo, no GPU. GPTModel
 with the local layers, 16-bit weights, no fusions, under Megatron-core's own schedules and DDP; hidden 64, 32 tokens,
-two samples a micro batch. Bytes above what stood when the step began: the highest, and those that stand when the
-forwards that come first are over, of the first step and of the second. The optimizer is not run (Megatron-core's
-needs CUDA).
+two samples a micro batch. The highest bytes of the first step and of the second, above what stood when the first
+began; and those that stand when the forwards that come first are over, above what stood when that step began. The
+optimizer is not run (Megatron-core's needs CUDA).
 
 | job | rank | step | peak, real | peak, replayed | difference | in flight, real | in flight, replayed |
 |---|---|---|---|---|---|---|---|
@@ -31,16 +31,18 @@ _TAIL = """
 Left out on both sides: scalars of 16 bytes and less, and the statistics of layer norms, which the CPU keeps in the
 norm's 16 bits and CUDA in fp32.
 
+The peaks of both steps are above what stood when the first began, so that what dispatchers keep from one micro batch to
+the next is among them.
+
 What differs, and why:
 
-- Experts: Megatron-core's dispatcher keeps the weights of the last micro batch's tokens and what it counted of them
-  until the next one comes; these are not counted (of 4,096 tokens and 160 experts 1.3 MB a layer). Real routing is
-  uneven: experts take their capacity here, padded, so that sizes are equal.
-- Tensor and pipeline parallel ranks at once, first stage: 1,024 bytes more are replayed; not looked into.
+- Experts, 128 bytes: the dispatcher keeps how many tokens came to each expert (8 bytes an expert and layer).
+- Experts run again: 128 bytes so, and 512 more that stand at the peak and were not looked for. Each layer's dispatcher
+  names what it routed by when it was run again, hence that pass's graph, and by it the layer's input and its gradient,
+  until its next forward: 18,208 bytes a layer between two steps here, by the profiler's own list (two tensors of a
+  sample's hidden state). A step begins with that much more, and its peak is what it was in the first.
 - In flight: a real output is not sent and emptied yet where it is read (8,192 bytes of ranks that send), and with
   virtual stages the next tensor is not received yet.
-- Virtual stages, pipeline ranks behind the first: one received tensor and its gradient stand for longer than is
-  replayed. Nothing in Python names them; what does was not found. With NCCL it was not looked at.
 """
 
 

@@ -9,6 +9,8 @@ from gpu_plan.planner.megatron.architecture import Architecture, Experts, Latent
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.strategy.megatron.states import StateRules
 from gpu_plan.planner.trace.events import Category
+from tests.support.ranks.megatron.case import MegatronCase
+from tests.support.ranks.megatron.replay import replay, replayed
 
 MODEL = Architecture(layers=4, hidden=512, intermediate=1024, heads=8, groups=4, head_dim=64, vocabulary=4096)
 JOB = Job(
@@ -176,3 +178,33 @@ def test_what_is_run_again_is_kept_by_nobody_in_float8_either():
 
     assert kept() > kept("layernorm") > kept("layernorm", "moe_act")
     assert kept() > kept("mla_up_proj")
+
+
+@pytest.mark.parametrize(
+    ("case", "rank", "real"),
+    [
+        (MegatronCase(pipeline=2, virtual=2), 0, 762_880),
+        (MegatronCase(pipeline=2, virtual=2), 1, 560_704),
+        (MegatronCase(tensor=2, pipeline=2), 0, 374_912),
+    ],
+    ids=lambda value: value.label() if isinstance(value, MegatronCase) else str(value),
+)
+def test_peaks_are_those_of_megatron_core_itself(case, rank, real):
+    """As megatron-core 0.16.1 ran them on gloo (benchmarks/results/megatron_ranks.md): what the loop over the first
+    forwards received last stands until the schedule returns, and ids go where a masked copy is kept."""
+    stream, _ = replay(case, rank)
+    assert [replayed(stream, case, step)["peak"] for step in range(2)] == [real, real]
+
+
+@pytest.mark.parametrize(
+    ("case", "real", "counts"),
+    [
+        (MegatronCase(expert=2, experts=4), 846_016, 128),
+        (MegatronCase(again=("moe",), experts=4), 500_608, 128 + 512),
+    ],
+    ids=lambda value: value.label() if isinstance(value, MegatronCase) else str(value),
+)
+def test_dispatchers_remember_what_tokens_were_sent_by(case, real, counts):
+    """All but how many tokens came to each expert, and 512 bytes where layers are run again."""
+    stream, _ = replay(case, 0)
+    assert replayed(stream, case, 0)["peak"] == real - counts

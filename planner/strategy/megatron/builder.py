@@ -6,14 +6,15 @@ Megatron-LM sets deallocate_pipeline_outputs); what is sent back lives until the
 """
 
 from functools import cached_property
+from itertools import islice
 
 from gpu_plan.planner.megatron.part import GATHERED
 from gpu_plan.planner.memory.stream.moments import Point, point
 from gpu_plan.planner.memory.stream.placing import Handle
-from gpu_plan.planner.pipeline.places import RECEIVED, SENT_BACK
+from gpu_plan.planner.pipeline.places import RECEIVED, SENT_BACK, PipelineRank
 from gpu_plan.planner.pipeline.schedules import Kind
 from gpu_plan.planner.strategy.pipeline.builder import PipelineBuilder, _Played
-from gpu_plan.planner.trace.events import Category
+from gpu_plan.planner.trace.events import Category, StepTrace
 
 _LABELS = {RECEIVED: "received activations", SENT_BACK: "received gradients"}
 
@@ -25,8 +26,14 @@ def _is_forward(one: _Played) -> bool:
 class MegatronBuilder(PipelineBuilder):
     """Lays out two steps of one rank."""
 
+    def __init__(self, trace: StepTrace, rank: PipelineRank, *, masked_ids: bool = False) -> None:
+        """`masked_ids`: whether ranks that share the embedding look up a masked copy of the ids, which their graph
+        keeps in place of the ids (tensor_parallel/layers.py: VocabParallelEmbedding.forward)."""
+        self._kept_inputs = {"position_ids"} if masked_ids else {"input_ids", "position_ids"}
+        super().__init__(trace, rank)
+
     def _hand_over_inputs(self) -> None:
-        """Each micro batch is read when its forward begins, and kept by its graph until its backward."""
+        """Each micro batch is read when its forward begins, and goes when that is over but for what its graph keeps."""
         for one in self._played:
             if one.action.kind is not Kind.FORWARD:
                 continue
@@ -35,7 +42,7 @@ class MegatronBuilder(PipelineBuilder):
             for name, per, fixed in self._inputs_of(one.action.stage):
                 if name in _LABELS or name == GATHERED:
                     continue
-                ends = over if name in ("input_ids", "position_ids") else point(one.segment, 2 * span.forward[1] + 1)
+                ends = over if name in self._kept_inputs else point(one.segment, 2 * span.forward[1] + 1)
                 if name == "loss_mask":
                     ends = point(
                         self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, Kind.BACKWARD], 0
@@ -143,8 +150,26 @@ class MegatronBuilder(PipelineBuilder):
         named = next((p for p in after if _is_forward(p) and p.action.stage == one.action.stage), None)
         if named is None:
             return None
+        if self._named_by_loop(place):
+            last = self._played[self._of_step(place) + len(self.rank.order) - 1]
+            return max(point(named.segment, 0), self._step_over(last))
         back = self._places[self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, Kind.BACKWARD]]
         return max(point(named.segment, 0), self._graph_gone(back))
+
+    def _named_by_loop(self, place: int) -> bool:
+        """Whether the forward at that place was given what the loop over the forwards that come first received last.
+
+        Its `input_tensor`, which nothing else takes while sends go beside what is computed, names it until the schedule
+        returns. The first rank receives none there (schedules.py: forward_backward_pipelining_with_interleaving,
+        recv_tensor_from_previous_stage).
+        """
+        ahead = self._first_forwards
+        last_received = ahead > 0 and place - self._of_step(place) == ahead and _is_forward(self._played[place])
+        return self._interleaved and self.rank.rank > 0 and last_received
+
+    def _step_over(self, last: _Played) -> Point:
+        """When the schedule returns, whose last action that is."""
+        return point(last.segment, 2 * self.trace.num_events + 4)
 
     @cached_property
     def _places(self) -> dict[int, int]:
@@ -158,7 +183,7 @@ class MegatronBuilder(PipelineBuilder):
             return self._backward_end(one)
         after = self._played[place + 1] if place + 1 < len(self._played) else None
         if after is None or after.in_pass.iteration != one.in_pass.iteration:
-            return point(one.segment, 2 * self.trace.num_events + 4)
+            return self._step_over(one)
         if not _is_forward(after):
             return point(after.segment, 0)
         return point(after.segment, 2 * self.rank.span_of(after.action.stage).forward[1] + 1)
@@ -172,7 +197,7 @@ class MegatronBuilder(PipelineBuilder):
         per_step = len(self.rank.order)
         for iteration in range(2):
             played = self._played[iteration * per_step : (iteration + 1) * per_step]
-            over = point(played[-1].segment, 2 * self.trace.num_events + 4)
+            over = self._step_over(played[-1])
             for number, one in enumerate(played):
                 self._release(one, number, played, over)
 
@@ -181,10 +206,10 @@ class MegatronBuilder(PipelineBuilder):
             return
         left = self._left[one.action.stage]
         forward = self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, Kind.FORWARD]
-        later = [p for p in played[number + 1 :] if p.action.kind is not Kind.FORWARD]
+        later = next((p for p in islice(played, number + 1, None) if not _is_forward(p)), None)
         back_gone = over
-        if later:
-            back_gone = point(later[0].segment, 2 * self.rank.span_of(later[0].action.stage).backward[1] + 2)
+        if later is not None:
+            back_gone = point(later.segment, 2 * self.rank.span_of(later.action.stage).backward[1] + 2)
         given = self._places[forward]
         # What is sent back is the gradient that the input itself names.
         named = self._input_gone(given)

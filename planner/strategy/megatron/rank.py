@@ -24,6 +24,8 @@ class RankJob:
     place: PipelineRank
     rules: StateRules
     capability: tuple[int, int] | None
+    masked_ids: bool = False
+    """Whether ranks share the embedding's rows, and look up a masked copy of the ids."""
     tied: bool
     """Whether embedding and head share a weight, each on its own stage."""
     fused_gradients: bool
@@ -36,7 +38,7 @@ class RankJob:
 
 def stream_of(job: RankJob) -> tuple[RankStream, int]:
     """The rank's stream, and the elements that its optimizer steps."""
-    builder = MegatronBuilder(job.trace, job.place)
+    builder = MegatronBuilder(job.trace, job.place, masked_ids=job.masked_ids)
     chunks = _chunks(job.trace, job.place)
     shared = frozenset(
         parameter.name

@@ -9,6 +9,7 @@ one is (schedules.py: Schedule1F1B._step_microbatches); losses until the step is
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -217,8 +218,8 @@ class PipelineBuilder(StreamBuilder):
         if self.rank.keeps_sent and not span.cut.is_last and schedule is not Schedule.ONE_F_ONE_B:
             return over
         if not schedule.takes_stages:
-            forwards = [p for p in played if p.action.kind is Kind.FORWARD]
-            mine = next(index for index, p in enumerate(forwards) if p.in_pass is one.in_pass)
+            forwards = self._forwards[one.in_pass.iteration]
+            mine = one.in_pass.micro_step  # one stage takes them in their order
             if mine + 1 == len(forwards):
                 return over
             following = forwards[mine + 1]
@@ -229,6 +230,14 @@ class PipelineBuilder(StreamBuilder):
                 behind = next(p for p in played if p.segment > forwards[-1].segment)
                 return point(max(behind.segment, one.segment), 2 * span.backward[1] + 2)
         return point(one.segment, 2 * span.backward[1] + 1)
+
+    @cached_property
+    def _forwards(self) -> tuple[list[_Played], ...]:
+        """Forwards of each iteration, in their order."""
+        return tuple(
+            [p for p in self._played if p.in_pass.iteration == number and p.action.kind is Kind.FORWARD]
+            for number in range(2)
+        )
 
     @staticmethod
     def _ahead(played: list[_Played]) -> int:
@@ -244,8 +253,8 @@ class PipelineBuilder(StreamBuilder):
         if schedule.takes_stages:
             following = played[number + 1] if number + 1 < len(played) else None
             return over if following is None else point(following.segment, -1)
-        later = [p for p in played[number + 1 :] if p.action.kind is not Kind.FORWARD]
-        return point(later[0].segment, 2 * span.backward[1] + 2) if later else over
+        later = next((p for p in islice(played, number + 1, None) if p.action.kind is not Kind.FORWARD), None)
+        return over if later is None else point(later.segment, 2 * span.backward[1] + 2)
 
     def _at_forward_end(self, played: _Played) -> Point:
         """When a forward's outputs are bound to the loop's variable."""

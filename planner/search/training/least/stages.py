@@ -11,6 +11,7 @@ Ranks with several stages may begin before that: of them only m/p of the whole i
 
 from dataclasses import replace
 
+from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.pipeline.classes import CUT
 from gpu_plan.planner.pipeline.stages import layers_of
 from gpu_plan.planner.search.training.candidates import Batch, Family
@@ -18,9 +19,11 @@ from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.least.together import Least
 from gpu_plan.planner.search.training.piped.times import stage_time
 from gpu_plan.planner.strategy.known import unsharded
-from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError
+
+_WIDE = 4
+"""Bytes of an element of a stage's gradients in mixed precision."""
 
 
 def can_be_cut(evaluator: Evaluator, stages: int) -> bool:
@@ -37,7 +40,8 @@ def least(evaluator: Evaluator, family: Family, cuts: list[Batch]) -> Least:
     assert pipeline is not None
     name = family.strategy.traits.unpiped or unsharded(1).name
     alone = replace(family, strategy=STRATEGIES[name], pipeline=None)
-    states = _held(alone, pipeline, evaluator.judge_states(alone, cuts[0]))
+    states = _held(evaluator, family, alone, evaluator.judge_states(alone, cuts[0]))
+    states += min(_received(evaluator, family, batch) for batch in cuts)
     if states > evaluator.capacity_bytes:
         return Least(seconds=None, bytes=states)
     best: float | None = None
@@ -62,8 +66,31 @@ def shortest(ranks: int, micro_batches: int, virtual: int, whole: float) -> floa
     return whole / float(1 - (1 - 1 / micro_batches) ** ranks)
 
 
-def _held(alone: Family, pipeline: Pipeline, judged: StepJudgement) -> int:
+def _held(evaluator: Evaluator, family: Family, alone: Family, judged: StepJudgement) -> int:
     """What is sharded over all ranks already, stages make no smaller."""
     whole = judged.profile.peak_allocated_bytes
-    part = whole if alone.strategy.traits.shards_model else whole // pipeline.degree
+    sharded = alone.strategy.traits.shards_model
+    part = max(whole, _whole_in_stage(evaluator, family)) if sharded else whole // family.copy_ranks
     return part + sum(term.low for term in judged.terms)
+
+
+def _whole_in_stage(evaluator: Evaluator, family: Family) -> int:
+    """What the average rank holds whole when its last backward is over, however its stage is sharded: gathered weights,
+    and gradients that are reduced after it (strategy/pipeline/sharded.py, by torch's own stages)."""
+    workload = evaluator.workload
+    compute = element_bits(workload.precision.compute_dtype) // 8
+    wide = workload.precision.is_mixed and "dtype.reduce" not in dict(workload.settings)
+    trained = [one.numel for one in evaluator.provider.spec().parameters if one.trainable and one.tied_to is None]
+    return sum(trained) * ((_WIDE if wide else compute) + compute) // family.copy_ranks
+
+
+def _received(evaluator: Evaluator, family: Family, batch: Batch) -> int:
+    """Buffers of the fullest rank for what it is sent: of every micro batch of a step, activations and gradients, all
+    made before the first one runs (torch/distributed/pipelining/stage.py: _setup_forward_recv_info). In between both
+    are sent; of two ranks' stages the first gets no activations, and the last no gradients."""
+    pipeline = family.pipeline
+    assert pipeline is not None
+    size = element_bits(evaluator.variant(family).regime.weights) // 8
+    each = (evaluator.provider.spec().hidden_size or 0) * evaluator.workload.seq_len * size
+    buffers = 2 * pipeline.virtual_stages - (pipeline.degree == 2)
+    return batch.micro_batch * batch.accumulation_steps * each * buffers

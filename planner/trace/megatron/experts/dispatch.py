@@ -52,6 +52,20 @@ class _Scattered(torch.autograd.Function):
         return gather(grads[0], ctx.ranks), None
 
 
+class _Beside(torch.autograd.Function):
+    """Keeps the weights of all tokens until the layer's backward pass begins: the dispatcher names them for as long
+    (`self.probs`, and until the next micro batch)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(weights)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        return grads[0], None
+
+
 class AllToAll:
     """MoEAlltoAllTokenDispatcher: of each token a copy for each of its experts, sent where these are."""
 
@@ -79,13 +93,13 @@ class AllToAll:
         ranks = self._layout.expert_tensor
         if ranks > 1:
             x, weights = _Gathered.apply(x, ranks, None), _Gathered.apply(weights, ranks, None)
-        if self._local > 1:
+        if self._sorts:
             x, weights = sorted_chunks(x, weights, **self._how)
         return x, weights
 
     def leave(self, x: torch.Tensor) -> torch.Tensor:
         """`combine_preprocess`."""
-        if self._local > 1:
+        if self._sorts:
             x, _ = sorted_chunks(x, None, **self._how)
         if self._layout.expert_tensor > 1:
             wide = x.to(self._held[2].dtype)
@@ -97,16 +111,21 @@ class AllToAll:
         if self._layout.expert > 1:
             x = _Exchanged.apply(x, self._layout.expert)
         found = unpermuted(x, self._held[0], shape, fused=self._layout.permute_fusion)
-        self._held = ()
-        return found
+        kept: torch.Tensor = _Beside.apply(found, self._held[2])
+        # What is going to be run again remembers until then: this pass keeps nothing else.
+        self._held = () if torch.is_grad_enabled() else self._held
+        return kept
+
+    @property
+    def _sorts(self) -> bool:
+        """Whether rows of several experts are copied into another order: of one rank, all as long as one another, they
+        stand in it already."""
+        alone = self._layout.expert * self._layout.expert_tensor == 1
+        return self._experts.count > self._layout.expert and not (alone and self._layout.capacity is not None)
 
     @property
     def _how(self) -> dict[str, bool]:
         return {"fused": self._layout.permute_fusion, "padded": self._layout.capacity is not None}
-
-    @property
-    def _local(self) -> int:
-        return self._experts.count // self._layout.expert
 
 
 class AllGather:

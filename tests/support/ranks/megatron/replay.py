@@ -70,8 +70,8 @@ def replay(case: MegatronCase, rank: int) -> tuple[RankStream, PipelineRank]:
     rules = StateRules(data_parallel=1, expert_data_parallel=1, distributed=False)
     made, _ = stream_of(
         RankJob(
-            trace=trace, place=place, rules=rules, capability=None, tied=False, fused_gradients=False, grouped=False,
-            transformer_engine=False,
+            trace=trace, place=place, rules=rules, capability=None, masked_ids=layout.tensor > 1, tied=False,
+            fused_gradients=False, grouped=False, transformer_engine=False,
         )
     )  # fmt: skip
     return made, place
@@ -116,10 +116,11 @@ def live_of(values: dict[str, Any], case: MegatronCase) -> tuple[IntArray, dict[
 
 
 def measured(values: dict[str, Any], case: MegatronCase, iteration: int) -> dict[str, int]:
-    """Peak above what stood when a step began."""
+    """Peak of a step above what stood when the first one began: what dispatchers keep from one step to the next is
+    among it."""
     live, at = live_of(values, case)
     start, end = at[f"begin:{iteration}"], at[f"step:{iteration}"]
-    return {"peak": int(live[start : end + 1].max() - live[start])}
+    return {"peak": int(live[start : end + 1].max() - live[at["begin:0"]])}
 
 
 def requested(stream: RankStream, case: MegatronCase) -> IntArray:
@@ -133,13 +134,16 @@ def requested(stream: RankStream, case: MegatronCase) -> IntArray:
 
 
 def replayed(stream: RankStream, case: MegatronCase, iteration: int) -> dict[str, int]:
-    """The same of a stream, in requested bytes."""
+    """The same of a stream, in requested bytes, without what its optimizer makes: the real one is not run."""
     sizes = requested(stream, case)
+    stepped = np.isin(stream.event_segment, stream.step_segments)
+    made = np.unique(stream.event_tensor[stepped & (stream.event_sign > 0)])
+    sizes[made] = 0
     live = np.concatenate([[0], np.cumsum(stream.event_sign * sizes[stream.event_tensor])])
     bounds = [0, *stream.step_segments]
-    start = int(np.searchsorted(stream.event_segment, bounds[iteration], side="right"))
+    first, start = (int(np.searchsorted(stream.event_segment, bounds[n], side="right")) for n in (0, iteration))
     end = int(np.searchsorted(stream.event_segment, bounds[iteration + 1]))
-    return {"peak": int(live[start : end + 1].max() - live[start])}
+    return {"peak": int(live[start : end + 1].max() - live[first])}
 
 
 def _warm(place: PipelineRank) -> int:
