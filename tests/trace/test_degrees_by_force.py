@@ -116,3 +116,25 @@ def test_spaces_give_the_plan_of_brute_force(tmp_path: Path, config: dict[str, A
 @pytest.mark.parametrize("gpus", ["4xH100", "2x2xA100"])
 def test_no_candidate_takes_less_than_its_bound(tmp_path: Path, config: dict[str, Any], gpus: str) -> None:
     assert bounds_hold(tmp_path, config, gpus, global_batch=16) > 10
+
+
+def test_what_torchs_stages_hold_whole_is_in_the_bound(tmp_path: Path) -> None:
+    """Of FSDP2's stages gathered weights in 16 bits and gradients in fp32; of every stage buffers for each micro batch
+    of a step."""
+    task = task_of(
+        TrainingTask, tmp_path, {**LLAMA, "num_hidden_layers": 4}, "8xH100", pipeline_parallel=4, global_batch=64
+    )
+    parameters = sum(one.numel for one in task.evaluator.provider.spec().parameters)
+    looked = 0
+    for family in task.families():
+        pipeline = family.pipeline
+        if pipeline is None or pipeline.virtual_stages > 1 or task.refusal(family) is not None:
+            continue
+        batch = piped.runnable(pipeline, task.cuts_of(family))[0]
+        samples = batch.micro_batch * batch.accumulation_steps
+        sharded = family.strategy.name == "fsdp_pp"
+        received = 2 * samples * 256 * 512 * (2 if sharded else 4)
+        least = stages.least(task.evaluator, family, [batch])
+        assert least.bytes >= received + parameters // 4 * (6 if sharded else 16), family.title
+        looked += 1
+    assert looked > 1
