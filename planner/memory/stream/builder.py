@@ -1,6 +1,7 @@
 """Builds the stream of one rank: passes and optimizer steps, and what the strategy places at points of them."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,9 @@ class StreamBuilder(Placer):
 
     Of an accumulation's micro steps the first and one later one are laid out: the rest repeat the later one.
     """
+
+    _like_others: ClassVar[bool] = True
+    """Whether every rank of a trace with as many passes has the same traced events."""
 
     def __init__(self, trace: StepTrace, accumulation_steps: int) -> None:
         super().__init__()
@@ -144,7 +148,16 @@ class StreamBuilder(Placer):
         """The finished stream; `streams`: what was queued beside it on the device's streams."""
         segments = self._pass_segments()
         placed = self._placed
-        return assembled(self.trace, self._traced_events(), segments, len(self.passes), self.steps, placed, streams)
+        return assembled(
+            self.trace,
+            self._traced_events,
+            segments,
+            len(self.passes),
+            self.steps,
+            placed,
+            streams,
+            like_others=self._like_others,
+        )
 
     def _pass_segments(self) -> list[int]:
         """Segments in which passes run."""

@@ -195,5 +195,53 @@ class Placer:
         self._last_key |= other._last_key
 
 
+    def mark(self) -> tuple[int, int]:
+        """How much is placed: storages, and events."""
+        return len(self._placed.fixed), len(self._placed.at)
+
+    def since(self, mark: tuple[int, int]) -> "Part":
+        """What was placed behind a mark; nothing of it grows with the batch or waits for the device."""
+        placed, (storages, events) = self._placed, mark
+        return Part(
+            first=storages,
+            category=placed.category[storages:],
+            size=column(placed.fixed[storages:]).copy(),
+            label=placed.label[storages:],
+            module=placed.module[storages:],
+            cuda_stream={own: stream for own, stream in placed.cuda_stream.items() if own >= storages},
+            at=placed.at[events:],
+            what=column(placed.what[events:]).copy(),
+        )
+
+    def again(self, part: "Part", sizes: IntArray) -> int:
+        """Places a part whose sizes are numbers of `sizes`; what its storages' handles are further by here."""
+        placed = self._placed
+        further = len(placed.fixed) - part.first
+        placed.category.extend(part.category)
+        placed.fixed.frombytes(sizes[part.size].tobytes())
+        placed.label.extend(part.label)
+        placed.module.extend(part.module)
+        placed.cuda_stream |= {own + further: stream for own, stream in part.cuda_stream.items()}
+        placed.at.extend(part.at)
+        placed.what.frombytes((part.what + np.where(part.what >= 0, 2 * further, 0)).tobytes())
+        return further
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Storages and events that are placed again elsewhere, in other sizes."""
+
+    first: int
+    """Number of its first storage."""
+    category: "array[int]"
+    size: IntArray
+    """Of each storage: number of its size."""
+    label: list[str]
+    module: list[str]
+    cuda_stream: dict[int, int]
+    at: "array[int]"
+    what: IntArray
+
+
 def column(values: "array[int]") -> IntArray:
     return np.frombuffer(values, dtype=np.int64) if values else np.zeros(0, dtype=np.int64)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Pass, Point
-from gpu_plan.planner.strategy.base import RankContext, nbytes
+from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.trace.events import Category, ParameterInfo
 
 if TYPE_CHECKING:
@@ -31,10 +31,9 @@ def refuses_reduce(gradients: str, context: RankContext) -> str | None:
 class AccumulatedGradients:
     """`unsharded_accumulated_grad` of every parameter; nothing where gradients need no cast to be reduced."""
 
-    def __init__(self, builder: StreamBuilder, reduce: str, gradients: str) -> None:
-        self.casts = reduce != gradients
+    def __init__(self, builder: StreamBuilder, *, casts: bool) -> None:
+        self.casts = casts
         self._builder = builder
-        self._reduce = reduce
         self._held: dict[int, Handle] = {}
 
     @property
@@ -48,13 +47,20 @@ class AccumulatedGradients:
             if index in self._held:
                 self._builder.free_gradient(at, in_pass, index)
 
-    def take(self, at: Point, in_pass: Pass, infos: Sequence[ParameterInfo], parameters: Sequence[int]) -> None:
-        """After a micro step that reduces nothing, its gradients are cast, one after the other."""
+    def take(
+        self,
+        at: Point,
+        in_pass: Pass,
+        infos: Sequence[ParameterInfo],
+        sizes: Sequence[int],
+        parameters: Sequence[int],
+    ) -> None:
+        """After a micro step that reduces nothing, its gradients are cast, one after the other; `sizes`: bytes of each
+        parameter's gradient in the reduce type."""
         for index in parameters:
             if self.casts and index not in self._held:
-                size = nbytes(infos[index].numel, self._reduce)
                 self._held[index] = self._builder.alloc(
-                    at, size, Category.GRADIENTS, "accumulated gradient", infos[index].name
+                    at, sizes[index], Category.GRADIENTS, "accumulated gradient", infos[index].name
                 )
                 self._builder.free_gradient(at, in_pass, index)
 

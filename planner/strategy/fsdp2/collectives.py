@@ -3,7 +3,6 @@
 from typing import Literal
 
 from gpu_plan.planner.speed.model import Collective
-from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
 from gpu_plan.planner.strategy.fsdp2.layout import Layout
 from gpu_plan.planner.strategy.fsdp2.units import Unit
@@ -36,7 +35,7 @@ def collectives(layout: Layout) -> tuple[Collective, ...]:
     scatters = [
         Collective(
             kind="reduce_scatter",
-            bytes=nbytes(sum(layout.shards[i].unsharded_numel for i in layout.reduced(unit)), layout.reduce),
+            bytes=layout.reduced_whole(unit),
             overlap=True,
             phase="backward",
             per=reduces,
@@ -69,7 +68,7 @@ def _transfers(layout: Layout) -> list[Collective]:
         return []
     weights = [(unit, sum(layout.stored_bytes(index) for index in unit.parameters)) for unit in layout.units]
     again = [size for unit, size in weights if unit.reshard_after_forward]
-    gradients = [layout.shard_bytes(unit, layout.master) for unit in layout.units if layout.reduced(unit)]
+    gradients = [layout.gradient_shard(unit) for unit in layout.units if layout.reduced(unit)]
     return fsdp_host.transfers([size for _, size in weights], again, gradients)
 
 
@@ -81,7 +80,7 @@ def _replica_sums(layout: Layout) -> list[Collective]:
     return [
         Collective(
             kind="all_reduce",
-            bytes=layout.shard_bytes(unit, layout.reduce),
+            bytes=layout.reduced_shard(unit),
             overlap=True,
             phase="backward",
             per=_reductions(layout),

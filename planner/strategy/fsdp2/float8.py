@@ -5,6 +5,9 @@ accelerate switches on by default (utils/dataclasses.py: AORecipeKwargs.enable_f
 computed once after each optimizer step (precompute_float8_dynamic_scale_for_fsdp), are a few bytes per layer.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Point
 from gpu_plan.planner.memory.stream.placing import Handle
@@ -23,17 +26,34 @@ def gathered(context: RankContext) -> frozenset[int]:
     return frozenset(i for i, p in parameters if p.module in layers and p.name.endswith(".weight"))
 
 
-def cast_shards(builder: StreamBuilder, at: Point, numels: list[int], unit: str, cuda_stream: int) -> list[Handle]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CastShard:
+    """Bytes of one weight's shard."""
+
+    wide: int
+    """In fp32."""
+    cast: int
+    """In float8."""
+
+    @staticmethod
+    def of(numel: int) -> "CastShard":
+        """A shard of so many elements."""
+        return CastShard(wide=4 * numel, cast=numel)
+
+
+def cast_shards(
+    builder: StreamBuilder, at: Point, shards: Sequence[CastShard], unit: str, cuda_stream: int
+) -> list[Handle]:
     """fsdp_pre_all_gather of each weight in turn: a scaled and a clamped fp32 copy of its shard, then float8.
 
     torchao float8/float8_training_tensor.py: _ToFloat8ConstrFunc, float8_utils.py: to_fp8_saturated.
     """
     made = []
     category = Category.COMMUNICATION
-    for numel in numels:
-        scaled = builder.alloc(at, 4 * numel, category, "scaled weight shard", unit, cuda_stream=cuda_stream)
-        clamped = builder.alloc(at, 4 * numel, category, "clamped weight shard", unit, cuda_stream=cuda_stream)
-        made.append(builder.alloc(at, numel, category, "float8 weight shard", unit, cuda_stream=cuda_stream))
+    for shard in shards:
+        scaled = builder.alloc(at, shard.wide, category, "scaled weight shard", unit, cuda_stream=cuda_stream)
+        clamped = builder.alloc(at, shard.wide, category, "clamped weight shard", unit, cuda_stream=cuda_stream)
+        made.append(builder.alloc(at, shard.cast, category, "float8 weight shard", unit, cuda_stream=cuda_stream))
         builder.free(at, clamped)
         builder.free(at, scaled)
     return made

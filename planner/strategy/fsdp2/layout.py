@@ -3,6 +3,7 @@
 Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13) and accelerate utils/fsdp_utils.py: fsdp2_prepare_model.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 
 from gpu_plan.planner.dtypes import is_floating
@@ -81,29 +82,29 @@ class Layout:
             unit.name: sum(
                 nbytes(self.shards[i].shard_numel, gathered)
                 for i in unit.parameters
-                for gathered, stored in (self._dtypes[i],)
+                for gathered, stored in (self.dtypes[i],)
                 if i not in self.float8 and stored != gathered
             )
             for unit in self.units
         }
 
     @cached_property
-    def unsharded_bytes(self) -> tuple[int, ...]:
+    def unsharded_bytes(self) -> Sequence[int]:
         """Bytes of each parameter once gathered, padding included."""
         return tuple(nbytes(shard.unsharded_numel, self.gathered_dtype(i)) for i, shard in enumerate(self.shards))
 
     def gathered_dtype(self, index: int) -> str:
         """MixedPrecisionPolicy.param_dtype, the parameter's own, or float8 where torchao's weights are gathered so."""
-        return self._dtypes[index][0]
+        return self.dtypes[index][0]
 
     def stored_dtype(self, index: int) -> str:
         """accelerate upcasts what is trained, unless there are 4-bit weights, whose adapters stay as peft or the stack
         made them (fsdp2_prepare_model: model_has_params4bit); the rest stays as it was loaded.
         """
-        return self._dtypes[index][1]
+        return self.dtypes[index][1]
 
     @cached_property
-    def _dtypes(self) -> tuple[tuple[str, str], ...]:
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
         """Of each parameter: as it is gathered, and as its shard is kept. Every pass asks for all of them."""
         found = []
         for index, parameter in enumerate(self.trace.parameters):
@@ -122,6 +123,51 @@ class Layout:
         """Whether peft's preparation has left a frozen parameter in fp32, which a sharded base of floats forbids."""
         quantised = self.context.peft.quantises and not is_floating(packed_dtype(self.context))
         return quantised and is_floating(parameter.dtype) and bool(self.context.stack.traits.held(quantised=True).wide)
+
+    def reduced_whole(self, unit: Unit) -> int:
+        """Bytes of what a unit's reduce-scatter takes in."""
+        return self._reduced_whole[unit.name]
+
+    @cached_property
+    def _reduced_whole(self) -> dict[str, int]:
+        shards = self.shards
+        return {
+            unit.name: nbytes(sum(shards[i].unsharded_numel for i in self.reduced(unit)), self.reduce)
+            for unit in self.units
+        }
+
+    def reduced_shard(self, unit: Unit) -> int:
+        """Bytes of what it puts out."""
+        return self._reduced_shards[unit.name][0]
+
+    def gradient_shard(self, unit: Unit) -> int:
+        """The same in the type in which shards are stepped."""
+        return self._reduced_shards[unit.name][1]
+
+    @cached_property
+    def _reduced_shards(self) -> dict[str, tuple[int, int]]:
+        shards, found = self.shards, {}
+        for unit in self.units:
+            elements = sum(shards[i].shard_numel for i in self.reduced(unit))
+            found[unit.name] = nbytes(elements, self.reduce), nbytes(elements, self.master)
+        return found
+
+    @cached_property
+    def gradient_bytes(self) -> Sequence[int]:
+        """Bytes of each parameter's whole gradient in the type in which it is reduced."""
+        return [nbytes(parameter.numel, self.reduce) for parameter in self.trace.parameters]
+
+    def float8_shards(self, unit: Unit) -> list[fsdp_float8.CastShard]:
+        """The unit's shards that are cast to float8 on their way."""
+        return self._float8_shards[unit.name] if self.float8 else []
+
+    @cached_property
+    def _float8_shards(self) -> dict[str, list[fsdp_float8.CastShard]]:
+        cast = fsdp_float8.CastShard.of
+        return {
+            unit.name: [cast(self.shards[i].shard_numel) for i in unit.parameters if i in self.float8]
+            for unit in self.units
+        }
 
     def host_shards(self, unit: Unit) -> list[fsdp_host.HostShard]:
         """The unit's parameters on their way from the host."""
@@ -142,9 +188,6 @@ class Layout:
     def stored_bytes(self, index: int) -> int:
         """Bytes of a parameter's shard where it is kept."""
         return nbytes(self.shards[index].shard_numel, self.stored_dtype(index))
-
-    def shard_bytes(self, unit: Unit, dtype: str) -> int:
-        return nbytes(sum(self.shards[i].shard_numel for i in self.reduced(unit)), dtype)
 
     def reduced(self, unit: Unit) -> list[int]:
         """Parameters of the unit that get a gradient."""

@@ -7,9 +7,9 @@ foreach_reduce), _fsdp_state.py (_root_post_backward_final_callback).
 
 from collections.abc import Sequence
 
+from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.memory.stream.placing import Handle
-from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
 from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
 from gpu_plan.planner.strategy.fsdp2.accumulation import AccumulatedGradients
@@ -25,14 +25,24 @@ ALL_GATHER_STREAM, REDUCE_SCATTER_STREAM = 1, 2
 """Side streams of FSDPCommContext: what is allocated on them comes from pools of their own."""
 
 
+def drop_gradient_shards(builder: StreamBuilder, shards: Sequence[Handle]) -> None:
+    """zero_grad drops the shards at the end of each iteration."""
+    per_iteration = len(shards) // len(builder.steps)
+    for iteration in range(len(builder.steps)):
+        start = iteration * per_iteration
+        for handle in shards[start : start + per_iteration]:
+            builder.free(builder.at_step(iteration), handle)
+
+
 class Passes:
     """Places what the passes of one rank take."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._builder = layout.builder
-        self._gradient_shards: list[Handle] = []
-        self._accumulated = AccumulatedGradients(layout.builder, layout.reduce, layout.regime.trained)
+        self.gradient_shards: list[Handle] = []
+        """Reduced gradients that stand until zero_grad."""
+        self._accumulated = AccumulatedGradients(layout.builder, casts=layout.reduce != layout.regime.trained)
         self._each = layout.context.reduces_each
         self._reduced: set[str] = set()
         """Parameters whose gradients a backward pass has reduced so far."""
@@ -93,15 +103,6 @@ class Passes:
             if event is not None and parameter.trainable:
                 self._builder.free_gradient(self._builder.after(in_pass, event), in_pass, index)
 
-    def drop_gradient_shards(self) -> None:
-        """zero_grad drops the shards at the end of each iteration."""
-        builder = self._builder
-        per_iteration = len(self._gradient_shards) // len(builder.steps)
-        for iteration in range(len(builder.steps)):
-            start = iteration * per_iteration
-            for handle in self._gradient_shards[start : start + per_iteration]:
-                builder.free(builder.at_step(iteration), handle)
-
     def _copy_out(self, at: Point, unit: Unit) -> Unsharded:
         """The unsharded parameters, one storage each, padding included."""
         unsharded = self._layout.unsharded_bytes
@@ -151,9 +152,8 @@ class Passes:
         """_get_param_all_gather_inputs: nothing where shards are stored on the device as they are gathered."""
         if self._layout.on_host:
             return fsdp_host.copy_in(self._builder, at, self._layout.host_shards(unit), unit.name, ALL_GATHER_STREAM)
-        float8 = self._layout.float8
-        cast = [self._layout.shards[i].shard_numel for i in unit.parameters if i in float8] if float8 else []
-        made = fsdp_float8.cast_shards(self._builder, at, cast, unit.name, ALL_GATHER_STREAM)
+        float8 = self._layout.float8_shards(unit)
+        made = fsdp_float8.cast_shards(self._builder, at, float8, unit.name, ALL_GATHER_STREAM)
         size = self._layout.cast_in(unit)
         if not size:
             return made
@@ -206,7 +206,8 @@ class Passes:
         """Of a micro step that reduces nothing: added to what is held, or held in the reduce type."""
         at, parameters = self._builder.after(in_pass, position), self._layout.reduced(unit)
         self._accumulated.add(at, in_pass, parameters)
-        self._accumulated.take(at, in_pass, self._layout.trace.parameters, parameters)
+        sizes = self._layout.gradient_bytes if self._accumulated.casts else ()
+        self._accumulated.take(at, in_pass, self._layout.trace.parameters, sizes, parameters)
 
     def _reshard(self, in_pass: Pass, position: int, unit: Unit, unsharded: dict[str, Unsharded]) -> None:
         handle = unsharded.pop(unit.name, None)
@@ -226,14 +227,14 @@ class Passes:
             builder.free(at, reduce_input)
         if not parameters:
             return None
-        whole = nbytes(sum(self._layout.shards[i].unsharded_numel for i in parameters), self._layout.reduce)
+        whole = self._layout.reduced_whole(unit)
         fresh = builder.alloc(at, whole, _COMMUNICATION, "reduce-scatter input", unit.name)
         # A loop variable of foreach_reduce keeps the last gradient until it returns; of one rank the loop is left out.
         kept = parameters[-1:] if self._layout.ranks(unit) > 1 else []
         self._free_gradients(in_pass, position, parameters[: len(parameters) - len(kept)])
         reduced = builder.alloc(
             at,
-            self._layout.shard_bytes(unit, self._layout.reduce),
+            self._layout.reduced_shard(unit),
             _COMMUNICATION,
             "reduce-scatter output",
             unit.name,
@@ -248,7 +249,7 @@ class Passes:
         if self._layout.master != self._layout.reduce:
             cast = builder.alloc(
                 at,
-                self._layout.shard_bytes(unit, self._layout.master),
+                self._layout.gradient_shard(unit),
                 Category.GRADIENTS,
                 "gradient shard",
                 unit.name,
@@ -262,7 +263,7 @@ class Passes:
         if self._adds(parameters) or self._adds_to_earlier(in_pass):
             builder.free(at, reduced)
         elif not self._layout.on_host:
-            self._gradient_shards.append(reduced)
+            self.gradient_shards.append(reduced)
         elif self._layout.context.replicate > 1 and self._layout.master == self._layout.reduce:
             self._in_all_reduce.append(reduced)
         else:

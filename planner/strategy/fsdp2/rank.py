@@ -23,7 +23,8 @@ from gpu_plan.planner.strategy.fsdp2.accumulation import refuses_reduce
 from gpu_plan.planner.strategy.fsdp2.collectives import collectives
 from gpu_plan.planner.strategy.fsdp2.layout import Layout
 from gpu_plan.planner.strategy.fsdp2.packed import packed_dtype, packed_notes
-from gpu_plan.planner.strategy.fsdp2.passes import Passes, Unsharded
+from gpu_plan.planner.strategy.fsdp2.passes import drop_gradient_shards
+from gpu_plan.planner.strategy.fsdp2.structure import place_passes
 from gpu_plan.planner.strategy.fsdp2.units import Wrapping, wrap_units, wrapping_notes
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work
 from gpu_plan.planner.strategy.traits import Offload
@@ -71,20 +72,16 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
     """One rank's plan, with as many replicas of the sharded whole as the context says; `wrap` is accelerate's way."""
     regime = sharded_regime(context.precision, context.stack, context.peft)
     layout = Layout(context, regime, wrap)
-    passes, builder = Passes(layout), layout.builder
+    builder = layout.builder
     place_shards(layout)
-    unsharded: dict[str, Unsharded] = {}
-    for in_pass in builder.passes:
-        unsharded = passes.forward(in_pass)
-        passes.backward(in_pass, unsharded)
-        passes.add_gradients(in_pass)
+    gradient_shards = place_passes(layout, wrap)
     local = [
         LocalTensor(name=p.name, numel=layout.shards[i].held_numel, dtype=layout.master, group=p.mesh)
         for i, p in enumerate(layout.trace.parameters)
         if layout.steps(i) and not p.tied_to
     ]
     place_steps(layout, local)
-    passes.drop_gradient_shards()
+    drop_gradient_shards(builder, gradient_shards)
     elements = sum(tensor.numel for tensor in local)
     work = fsdp_host.host_optimizer_work if layout.on_host else optimizer_work
     return RankPlan(

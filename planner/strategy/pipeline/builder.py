@@ -66,6 +66,8 @@ def _events_of(span: StageSpan, kind: Kind) -> tuple[int, int]:
 class PipelineBuilder(StreamBuilder):
     """Lays out two steps of one rank; a `Pass` is a micro batch, its forward and backward segments of their own."""
 
+    _like_others = False
+
     def __init__(self, trace: StepTrace, rank: PipelineRank) -> None:
         self.rank = rank
         self._played: list[_Played] = []

@@ -12,7 +12,7 @@ from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes
 from gpu_plan.planner.strategy.fsdp2.layout import Layout
 from gpu_plan.planner.strategy.fsdp2.native import native_units, reduced_in_fp32
-from gpu_plan.planner.strategy.fsdp2.passes import Passes, Unsharded
+from gpu_plan.planner.strategy.fsdp2.passes import Passes, Unsharded, drop_gradient_shards
 from gpu_plan.planner.strategy.fsdp2.rank import place_shards, place_steps, sharded_regime
 from gpu_plan.planner.strategy.fsdp2.units import Unit
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work
@@ -47,7 +47,7 @@ def piped_shard(context: RankContext) -> RankPlan:
         if layout.steps(i)
     ]
     place_steps(layout, local)
-    passes.drop_gradient_shards()
+    drop_gradient_shards(builder, passes.gradient_shards)
     elements = sum(tensor.numel for tensor in local)
     return RankPlan(
         stream=builder.build(),
@@ -102,7 +102,7 @@ def _collectives(layout: Layout) -> tuple[Collective, ...]:
     scatters = [
         Collective(
             kind="reduce_scatter",
-            bytes=nbytes(sum(layout.shards[i].unsharded_numel for i in layout.reduced(unit)), layout.reduce),
+            bytes=layout.reduced_whole(unit),
             phase="step",
             per="step",
             overlap=False,
