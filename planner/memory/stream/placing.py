@@ -194,7 +194,6 @@ class Placer:
         placed.cuda_stream |= {first + tensor: stream for tensor, stream in more.cuda_stream.items()}
         self._last_key |= other._last_key
 
-
     def mark(self) -> tuple[int, int]:
         """How much is placed: storages, and events."""
         return len(self._placed.fixed), len(self._placed.at)

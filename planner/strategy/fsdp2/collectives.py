@@ -66,7 +66,7 @@ def _transfers(layout: Layout) -> list[Collective]:
     """Copies between host and device under offload."""
     if not layout.on_host:
         return []
-    weights = [(unit, sum(layout.stored_bytes(index) for index in unit.parameters)) for unit in layout.units]
+    weights = [(unit, sum(layout.stored_bytes[index] for index in unit.parameters)) for unit in layout.units]
     again = [size for unit, size in weights if unit.reshard_after_forward]
     gradients = [layout.gradient_shard(unit) for unit in layout.units if layout.reduced(unit)]
     return fsdp_host.transfers([size for _, size in weights], again, gradients)

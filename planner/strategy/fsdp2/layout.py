@@ -3,34 +3,62 @@
 Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13) and accelerate utils/fsdp_utils.py: fsdp2_prepare_model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
-from gpu_plan.planner.memory.stream.traced import marks
+from gpu_plan.planner.memory.stream.traced import gradient_positions, marks
 from gpu_plan.planner.strategy.base import MASTER, RankContext, nbytes
 from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
 from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
 from gpu_plan.planner.strategy.fsdp2.packed import packed_dtype, stored_as_floats
-from gpu_plan.planner.strategy.fsdp2.units import ROOT, Sharding, Unit, Wrapping, shard, wrap_units
-from gpu_plan.planner.strategy.module_times import ModuleTimes, module_times, unit_times
+from gpu_plan.planner.strategy.fsdp2.units import ROOT, Alike, Sharding, Unit, Wrapping, alike, shard, wrap_units
+from gpu_plan.planner.strategy.module_times import unit_times
 from gpu_plan.planner.strategy.traits import Offload
-from gpu_plan.planner.trace.events import Kind, Mark, ParameterInfo
+from gpu_plan.planner.trace.events import Mark, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
 from gpu_plan.planner.trace.variant import Regime
 
+T = TypeVar("T")
 
-def _shards(context: RankContext) -> list[Sharding]:
-    """Of each parameter; layers of a kind have the same ones."""
-    known: dict[tuple[tuple[int, ...], bool], Sharding] = {}
-    found = []
-    own = {False: (context.shard_ranks, context.shard_place), True: (context.expert_ranks, context.expert_place)}
-    for parameter in context.trace.parameters:
-        key = (parameter.shape, parameter.experts)
-        if key not in known:
-            known[key] = shard(parameter, *own[parameter.experts])
-        found.append(known[key])
-    return found
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """What of a layout no count of ranks changes."""
+
+    units: list[Unit]
+    dtypes: tuple[tuple[str, str], ...]
+    """Of each parameter: as it is gathered, and as its shard is kept."""
+    steps: tuple[bool, ...]
+    """Of each parameter: whether it gets a gradient, and so optimizer state; a trace without a step knows none."""
+    reduced: dict[str, list[int]]
+    """Of each unit, by name: its parameters that get a gradient."""
+    alike: Alike
+
+
+@of_trace
+def _grouping(
+    trace: StepTrace, wrap: Wrapping, reshard: bool, regime: Regime, master: str, float8: frozenset[int], wide: bool
+) -> Grouping:
+    """`wide`: whether what is frozen is kept in the master's type as well, where it is of floats."""
+    dtypes = []
+    for index, parameter in enumerate(trace.parameters):
+        gathered = fsdp_float8.DTYPE if index in float8 else regime.of(parameter)
+        kept = parameter.trainable or (wide and is_floating(parameter.dtype))
+        dtypes.append((gathered, master if kept else gathered))
+    gradients = gradient_positions(trace)
+    steps = tuple(p.trainable and (not gradients or index in gradients) for index, p in enumerate(trace.parameters))
+    units = wrap(trace, reshard)
+    return Grouping(
+        units=units,
+        dtypes=tuple(dtypes),
+        steps=steps,
+        reduced={unit.name: [i for i in unit.parameters if steps[i]] for unit in units},
+        alike=alike(trace, units, list(zip(dtypes, steps, strict=True))),
+    )
 
 
 class Layout:
@@ -54,10 +82,28 @@ class Layout:
         self.builder = builder or StreamBuilder(trace, context.accumulation_steps)
         self.float8 = fsdp_float8.gathered(context)
         reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
-        self.units = wrap(trace, reshard)
-        self.shards = _shards(context)
-        self.times: ModuleTimes = module_times(trace)
+        self.grouping = _grouping(trace, wrap, reshard, regime, self.master, self.float8, self._prepared)
+        self.units = self.grouping.units
+        self.shards = self._by_parameter(self._shard)
         self.on_host = context.offload is Offload.ALL
+
+    def _by_parameter(self, size: Callable[[int], T]) -> list[T]:
+        """What holds of each parameter, asked of one of each kind."""
+        alike = self.grouping.alike
+        found = [size(index) for index in alike.parameters]
+        return [found[kind] for kind in alike.kinds]
+
+    def _by_unit(self, size: Callable[[Unit], T]) -> dict[str, T]:
+        """What holds of each unit, by its name, asked of one of each kind."""
+        alike = self.grouping.alike
+        found = [size(unit) for unit in alike.units]
+        return {unit.name: found[group] for unit, group in zip(self.units, alike.groups, strict=True)}
+
+    def _shard(self, index: int) -> Sharding:
+        context, parameter = self.context, self.trace.parameters[index]
+        if parameter.experts:
+            return shard(parameter, context.expert_ranks, context.expert_place)
+        return shard(parameter, context.shard_ranks, context.shard_place)
 
     def ranks(self, unit: Unit) -> int:
         """Ranks that the unit is sharded over."""
@@ -69,7 +115,7 @@ class Layout:
 
     @cached_property
     def _gathered(self) -> dict[str, int]:
-        return {unit.name: sum(self.unsharded_bytes[i] for i in unit.parameters) for unit in self.units}
+        return self._by_unit(lambda unit: sum(self.unsharded_bytes[i] for i in unit.parameters))
 
     def cast_in(self, unit: Unit) -> int:
         """Bytes of the shards that are gathered in another type than they are stored in, in the type of the gathering;
@@ -78,40 +124,27 @@ class Layout:
 
     @cached_property
     def _cast_in(self) -> dict[str, int]:
-        return {
-            unit.name: sum(
-                nbytes(self.shards[i].shard_numel, gathered)
-                for i in unit.parameters
-                for gathered, stored in (self.dtypes[i],)
-                if i not in self.float8 and stored != gathered
-            )
-            for unit in self.units
-        }
+        def cast(unit: Unit) -> int:
+            own = [i for i in unit.parameters if i not in self.float8]
+            different = [i for i in own if self.stored_dtype(i) != self.gathered_dtype(i)]
+            return sum(nbytes(self.shards[i].shard_numel, self.gathered_dtype(i)) for i in different)
+
+        return self._by_unit(cast)
 
     @cached_property
     def unsharded_bytes(self) -> Sequence[int]:
         """Bytes of each parameter once gathered, padding included."""
-        return tuple(nbytes(shard.unsharded_numel, self.gathered_dtype(i)) for i, shard in enumerate(self.shards))
+        return self._by_parameter(lambda i: nbytes(self.shards[i].unsharded_numel, self.gathered_dtype(i)))
 
     def gathered_dtype(self, index: int) -> str:
         """MixedPrecisionPolicy.param_dtype, the parameter's own, or float8 where torchao's weights are gathered so."""
-        return self.dtypes[index][0]
+        return self.grouping.dtypes[index][0]
 
     def stored_dtype(self, index: int) -> str:
         """accelerate upcasts what is trained, unless there are 4-bit weights, whose adapters stay as peft or the stack
         made them (fsdp2_prepare_model: model_has_params4bit); the rest stays as it was loaded.
         """
-        return self.dtypes[index][1]
-
-    @cached_property
-    def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Of each parameter: as it is gathered, and as its shard is kept. Every pass asks for all of them."""
-        found = []
-        for index, parameter in enumerate(self.trace.parameters):
-            own = self.regime.of(parameter)
-            gathered = fsdp_float8.DTYPE if index in self.float8 else own
-            found.append((gathered, self.master if parameter.trainable or self._prepared(parameter) else gathered))
-        return tuple(found)
+        return self.grouping.dtypes[index][1]
 
     @property
     def _keeps_adapters(self) -> bool:
@@ -119,10 +152,11 @@ class Layout:
         peft = self.context.peft
         return peft.quantises and not self.context.stack.traits.held(quantised=True, sharded=True).wide_adapters
 
-    def _prepared(self, parameter: ParameterInfo) -> bool:
-        """Whether peft's preparation has left a frozen parameter in fp32, which a sharded base of floats forbids."""
+    @property
+    def _prepared(self) -> bool:
+        """Whether peft's preparation has left frozen parameters in fp32, which a sharded base of floats forbids."""
         quantised = self.context.peft.quantises and not is_floating(packed_dtype(self.context))
-        return quantised and is_floating(parameter.dtype) and bool(self.context.stack.traits.held(quantised=True).wide)
+        return quantised and bool(self.context.stack.traits.held(quantised=True).wide)
 
     def reduced_whole(self, unit: Unit) -> int:
         """Bytes of what a unit's reduce-scatter takes in."""
@@ -131,10 +165,9 @@ class Layout:
     @cached_property
     def _reduced_whole(self) -> dict[str, int]:
         shards = self.shards
-        return {
-            unit.name: nbytes(sum(shards[i].unsharded_numel for i in self.reduced(unit)), self.reduce)
-            for unit in self.units
-        }
+        return self._by_unit(
+            lambda unit: nbytes(sum(shards[i].unsharded_numel for i in self.reduced(unit)), self.reduce)
+        )
 
     def reduced_shard(self, unit: Unit) -> int:
         """Bytes of what it puts out."""
@@ -146,16 +179,16 @@ class Layout:
 
     @cached_property
     def _reduced_shards(self) -> dict[str, tuple[int, int]]:
-        shards, found = self.shards, {}
-        for unit in self.units:
-            elements = sum(shards[i].shard_numel for i in self.reduced(unit))
-            found[unit.name] = nbytes(elements, self.reduce), nbytes(elements, self.master)
-        return found
+        def shards(unit: Unit) -> tuple[int, int]:
+            elements = sum(self.shards[i].shard_numel for i in self.reduced(unit))
+            return nbytes(elements, self.reduce), nbytes(elements, self.master)
+
+        return self._by_unit(shards)
 
     @cached_property
     def gradient_bytes(self) -> Sequence[int]:
         """Bytes of each parameter's whole gradient in the type in which it is reduced."""
-        return [nbytes(parameter.numel, self.reduce) for parameter in self.trace.parameters]
+        return self._by_parameter(lambda i: nbytes(self.trace.parameters[i].numel, self.reduce))
 
     def float8_shards(self, unit: Unit) -> list[fsdp_float8.CastShard]:
         """The unit's shards that are cast to float8 on their way."""
@@ -164,10 +197,9 @@ class Layout:
     @cached_property
     def _float8_shards(self) -> dict[str, list[fsdp_float8.CastShard]]:
         cast = fsdp_float8.CastShard.of
-        return {
-            unit.name: [cast(self.shards[i].shard_numel) for i in unit.parameters if i in self.float8]
-            for unit in self.units
-        }
+        return self._by_unit(
+            lambda unit: [cast(self.shards[i].shard_numel) for i in unit.parameters if i in self.float8]
+        )
 
     def host_shards(self, unit: Unit) -> list[fsdp_host.HostShard]:
         """The unit's parameters on their way from the host."""
@@ -175,37 +207,24 @@ class Layout:
 
     @cached_property
     def _host_shards(self) -> dict[str, list[fsdp_host.HostShard]]:
-        return {unit.name: [self._host_shard(index) for index in unit.parameters] for unit in self.units}
+        return self._by_unit(lambda unit: [self._host_shard(index) for index in unit.parameters])
 
     def _host_shard(self, index: int) -> fsdp_host.HostShard:
         gathered = self.gathered_dtype(index)
         return fsdp_host.HostShard(
-            stored=self.stored_bytes(index),
+            stored=self.stored_bytes[index],
             gathered=nbytes(self.shards[index].shard_numel, gathered),
             casts=self.stored_dtype(index) != gathered,
         )
 
-    def stored_bytes(self, index: int) -> int:
-        """Bytes of a parameter's shard where it is kept."""
-        return nbytes(self.shards[index].shard_numel, self.stored_dtype(index))
+    @cached_property
+    def stored_bytes(self) -> Sequence[int]:
+        """Bytes of each parameter's shard where it is kept."""
+        return self._by_parameter(lambda i: nbytes(self.shards[i].shard_numel, self.stored_dtype(i)))
 
     def reduced(self, unit: Unit) -> list[int]:
         """Parameters of the unit that get a gradient."""
-        return self._reduced[unit.name]
-
-    @cached_property
-    def _reduced(self) -> dict[str, list[int]]:
-        return {unit.name: [i for i in unit.parameters if self.steps(i)] for unit in self.units}
-
-    def steps(self, index: int) -> bool:
-        """Whether a parameter gets a gradient, and so optimizer state; a trace without a step knows no gradients."""
-        if not self.trace.parameters[index].trainable:
-            return False
-        return self.builder.gradient_event(index) is not None or not self._has_step
-
-    @cached_property
-    def _has_step(self) -> bool:
-        return bool((self.trace.kind == Kind.GRADIENT).any())
+        return self.grouping.reduced[unit.name]
 
     def forward_span(self, unit: Unit) -> tuple[int, int]:
         """Where forward enters a unit that runs, and where it has left it."""

@@ -11,8 +11,10 @@ from dataclasses import replace
 from gpu_plan.planner.strategy.base import MASTER, RankContext
 from gpu_plan.planner.strategy.fsdp2.units import ROOT, Unit, with_parameters
 from gpu_plan.planner.trace.events import ModuleLayout, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
 
 
+@of_trace
 def native_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
     """Units in the order in which transformers makes them, the root last."""
     layout = trace.layout

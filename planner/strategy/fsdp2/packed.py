@@ -10,7 +10,8 @@ from dataclasses import replace
 from gpu_plan.planner.dtypes import element_bits, is_floating
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.host_memory import packed_bytes
-from gpu_plan.planner.trace.events import ParameterInfo
+from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.units import ceil_div, format_bytes
 
@@ -25,8 +26,12 @@ def stored_as_floats(context: RankContext) -> RankContext:
     dtype = packed_dtype(context)
     if not context.peft.quantises or not is_floating(dtype):
         return context
-    parameters = [_stored(parameter, dtype) for parameter in context.trace.parameters]
-    return replace(context, trace=replace(context.trace, parameters=parameters))
+    return replace(context, trace=_as_floats(context.trace, dtype))
+
+
+@of_trace
+def _as_floats(trace: StepTrace, dtype: str) -> StepTrace:
+    return replace(trace, parameters=[_stored(parameter, dtype) for parameter in trace.parameters])
 
 
 def _stored(parameter: ParameterInfo, dtype: str) -> ParameterInfo:

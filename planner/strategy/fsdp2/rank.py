@@ -78,7 +78,7 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
     local = [
         LocalTensor(name=p.name, numel=layout.shards[i].held_numel, dtype=layout.master, group=p.mesh)
         for i, p in enumerate(layout.trace.parameters)
-        if layout.steps(i) and not p.tied_to
+        if layout.grouping.steps[i] and not p.tied_to
     ]
     place_steps(layout, local)
     drop_gradient_shards(builder, gradient_shards)
@@ -105,9 +105,11 @@ def place_shards(layout: Layout) -> None:
         sharded = is_floating(parameter.dtype)
         if (sharded and layout.on_host) or parameter.tied_to:
             continue
-        numel = layout.shards[index].shard_numel if sharded else parameter.numel
-        label = "weight shard" if sharded else "4-bit weight, whole on every rank"
-        rows.append((label, parameter.name, nbytes(numel, layout.stored_dtype(index))))
+        if sharded:
+            rows.append(("weight shard", parameter.name, layout.stored_bytes[index]))
+        else:
+            whole = nbytes(parameter.numel, layout.stored_dtype(index))
+            rows.append(("4-bit weight, whole on every rank", parameter.name, whole))
     place_weights(builder, rows)
     place_buffers(builder)
     place_workspaces(builder, layout.context.capability)
@@ -123,5 +125,5 @@ def place_steps(layout: Layout, local: list[LocalTensor]) -> None:
 def _host_bytes(layout: Layout, local: list[LocalTensor]) -> int:
     if not layout.on_host:
         return 0
-    weights = [layout.stored_bytes(index) for unit in layout.units for index in unit.parameters]
+    weights = [layout.stored_bytes[index] for unit in layout.units for index in unit.parameters]
     return fsdp_host.host_bytes(weights, local, layout.context.optimizer)

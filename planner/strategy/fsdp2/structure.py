@@ -26,17 +26,20 @@ class NumberedLayout(Layout):
     def __init__(self, layout: Layout, wrap: Wrapping) -> None:
         super().__init__(layout.context, layout.regime, wrap)
         numbers = count(1)
-        names = [unit.name for unit in self.units]
-        self.unsharded_bytes = [next(numbers) for _ in layout.trace.parameters]
-        self.gradient_bytes = [next(numbers) for _ in layout.trace.parameters]
-        self._gathered = {name: next(numbers) for name in names}
-        self._cast_in = {unit.name: next(numbers) if layout.cast_in(unit) else 0 for unit in self.units}
-        self._reduced_whole = {name: next(numbers) for name in names}
-        self._reduced_shards = {name: (next(numbers), next(numbers)) for name in names}
+
+        def one(_: object) -> int:
+            return next(numbers)
+
+        self.unsharded_bytes = self._by_parameter(one)
+        self.gradient_bytes = self._by_parameter(one)
+        self._gathered = self._by_unit(one)
+        self._cast_in = self._by_unit(lambda unit: next(numbers) if layout.cast_in(unit) else 0)
+        self._reduced_whole = self._by_unit(one)
+        self._reduced_shards = self._by_unit(lambda _: (next(numbers), next(numbers)))
         if self.float8:
-            self._float8_shards = {unit.name: _cast_shards(layout.float8_shards(unit), numbers) for unit in self.units}
+            self._float8_shards = self._by_unit(lambda unit: _cast_shards(layout.float8_shards(unit), numbers))
         if self.on_host:
-            self._host_shards = {unit.name: _host_shards(layout.host_shards(unit), numbers) for unit in self.units}
+            self._host_shards = self._by_unit(lambda unit: _host_shards(layout.host_shards(unit), numbers))
 
 
 def _cast_shards(shards: Sequence[fsdp_float8.CastShard], numbers: Iterator[int]) -> list[fsdp_float8.CastShard]:
@@ -48,9 +51,9 @@ def _host_shards(shards: Sequence[fsdp_host.HostShard], numbers: Iterator[int]) 
 
 
 def sizes_of(layout: Layout) -> IntArray:
-    """A rank's sizes in the order in which a `NumberedLayout` numbers them."""
-    units = layout.units
-    found: list[int] = [0, *layout.unsharded_bytes, *layout.gradient_bytes]
+    """A rank's sizes in the order in which a `NumberedLayout` numbers them: one of each kind."""
+    units, parameters = layout.grouping.alike.units, layout.grouping.alike.parameters
+    found = [0, *(layout.unsharded_bytes[i] for i in parameters), *(layout.gradient_bytes[i] for i in parameters)]
     found += map(layout.gathered, units)
     found += filter(None, map(layout.cast_in, units))
     found += map(layout.reduced_whole, units)
@@ -79,18 +82,15 @@ def place_passes(layout: Layout, wrap: Wrapping) -> list[Handle]:
 
 
 def _key(layout: Layout, wrap: Wrapping) -> object:
-    """All that decides what is placed, but for bytes."""
+    """All that decides what is placed, but for bytes. A grouping is kept as long as its trace, as what is known is."""
     context = layout.context
     return (
-        wrap,
-        context.setting("fsdp.reshard_after_forward", "true"),
         (context.shard_ranks == 1, context.expert_ranks == 1, context.replicate == 1),
         len(layout.builder.passes),
         context.reduces_each,
         layout.on_host,
         (layout.master, layout.reduce, layout.regime.trained),
-        layout.float8,
-        layout.dtypes,
+        id(layout.grouping),
     )
 
 

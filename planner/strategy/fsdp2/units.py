@@ -44,6 +44,43 @@ class Sharding:
     """What an all-gather puts out: shards times ranks, padding included."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Which parameters and units of a rank are sized alike: layers of a kind are, on however many ranks."""
+
+    kinds: tuple[int, ...]
+    """Of each parameter: the number of its kind."""
+    parameters: tuple[int, ...]
+    """Of each kind: its first parameter."""
+    groups: tuple[int, ...]
+    """Of each unit: the number of its kind."""
+    units: tuple[Unit, ...]
+    """Of each kind: its first unit."""
+
+
+def alike(trace: StepTrace, units: Sequence[Unit], types: Sequence[object]) -> Alike:
+    """Alike are parameters of one shape and type (`types`, one for each), and units that hold such ones."""
+    numbers: dict[object, int] = {}
+    firsts: list[int] = []
+    kinds: list[int] = []
+    for index, (parameter, own) in enumerate(zip(trace.parameters, types, strict=True)):
+        key = (parameter.shape, parameter.dtype, parameter.experts, own)
+        if key not in numbers:
+            numbers[key] = len(firsts)
+            firsts.append(index)
+        kinds.append(numbers[key])
+    groups: dict[object, int] = {}
+    first_units: list[Unit] = []
+    of_units: list[int] = []
+    for unit in units:
+        held = (unit.experts, *(kinds[index] for index in unit.parameters))
+        if held not in groups:
+            groups[held] = len(first_units)
+            first_units.append(unit)
+        of_units.append(groups[held])
+    return Alike(kinds=tuple(kinds), parameters=tuple(firsts), groups=tuple(of_units), units=tuple(first_units))
+
+
 def rows_of(rows: int, ranks: int, place: int) -> int:
     """Rows that a rank gets of a tensor that torch.chunk splits: the first ranks as many as fit in all, the last fewer,
     or none."""

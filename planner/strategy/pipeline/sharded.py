@@ -44,7 +44,7 @@ def piped_shard(context: RankContext) -> RankPlan:
     local = [
         LocalTensor(name=p.name, numel=layout.shards[i].shard_numel, dtype=layout.master, group=int(p.split))
         for i, p in enumerate(layout.trace.parameters)
-        if layout.steps(i)
+        if layout.grouping.steps[i]
     ]
     place_steps(layout, local)
     drop_gradient_shards(builder, passes.gradient_shards)
