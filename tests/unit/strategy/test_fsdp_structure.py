@@ -92,8 +92,9 @@ def test_passes_are_placed_and_put_in_order_once() -> None:
     assert streams[0].event_tensor is streams[1].event_tensor is streams[2].event_tensor
 
 
-def test_a_replica_of_another_structure_is_placed_on_its_own() -> None:
+def test_ranks_of_another_structure_are_placed_on_their_own() -> None:
     one = context()
     for replicate in (1, 2, 4):
         sharded_rank(replace(one, replicate=replicate))
-    assert len(structure._structures(one.trace)) == 2
+    sharded_rank(replace(one, offload=Offload.ALL))
+    assert len(structure._structures(one.trace)) == 3
