@@ -69,6 +69,14 @@ _WORDS = (
 _RECIPES = ("rloo", "grpo", "orpo", "simpo", "cpo", "kto", "dpo", "reward")
 """By which a file may be called."""
 _NICKNAMES = {"rm": "reward", "rewards": "reward", "ipo": "dpo"}
+_LOSSES = {
+    "dpo": frozenset((
+        "sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_pair",
+        "aot_unpaired", "apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm", "kto_pair",
+    )),
+    "kto": frozenset(("kto", "apo_zero_unpaired")),
+}  # fmt: skip
+"""trl/trainer/dpo_trainer.py and kto_trainer.py, of 1.16 and of the releases before."""
 _SUPERVISED_WORDS = frozenset(("sft", "finetune", "finetuning", "clm", "pretrain", "pretraining", "instruct"))
 """In a script's name: one model, its own labels."""
 _PARTS = ("max_source_length", "max_target_length")
@@ -90,7 +98,7 @@ def job_of(content: Content, kind: str, path: str, script: str | None = None) ->
         return _of_oumi(content, path)
     found = _by_word(content, kind, path) or (_of_trl(content, path) if kind == "trainer" else None)
     if found is not None:
-        return found
+        return _with_known_loss(found, content, path) if kind == "trainer" else found
     other = first_of(JOBS, content)
     if other is None:
         return None
@@ -98,6 +106,20 @@ def job_of(content: Content, kind: str, path: str, script: str | None = None) ->
     because = _OWN_LOOPS.get(kind)
     job = f"{what} ({signs}), a job of several models"
     raise NotBuiltError(f"{path}: {job}: {because}: planning for it" if because else f"{path}: {job}: planning for it")
+
+
+def _with_known_loss(job: NamedJob, content: Content, path: str) -> NamedJob:
+    """The job; NotBuiltError for a loss that is none of its trainer's in any release."""
+    said, known = content.get("loss_type"), _LOSSES.get(job.recipe)
+    words = [str(one) for one in (said if isinstance(said, list) else [said]) if one is not None]
+    strange = next((word for word in words if known is not None and word not in known), None)
+    if strange is None:
+        return job
+    trainer = RECIPES[job.recipe].trainer
+    raise NotBuiltError(
+        f"{path}: loss_type: {visible(strange[:40])} is no loss of TRL's {trainer}, so a trainer of its own computes it"
+        " (plan SCRIPT.py --gpus SPEC -- ARGS runs one to its first step): planning for it"
+    )
 
 
 def _by_script(script: str, content: Content, path: str) -> NamedJob | None:

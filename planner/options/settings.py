@@ -63,7 +63,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "dtype.reduce": Setting(
         "choice",
-        "type in which FSDP2 and HSDP reduce gradients, MixedPrecisionPolicy.reduce_dtype (the gradients' own)",
+        "type in which FSDP reduces gradients, reduce_dtype of its mixed precision (the gradients' own)",
         choices=("float32", "bfloat16"),
     ),
     "cp.rotation": Setting(

@@ -57,6 +57,17 @@ CASES = (
     Case(recipe="grpo", words=("--generations", "4", "--accumulation", "2")),
     Case(recipe="rloo", words=("--generations", "2", "--beta", "0.05", "--lora-rank", "4")),
     Case(recipe="distill", words=("--teacher", "MODEL", "--lora-rank", "4")),
+    Case(recipe="dpo", words=("--precompute", "--lora-rank", "4")),
+    Case(recipe="simpo"),
+    Case(recipe="cpo", words=("--lora-rank", "4", "--accumulation", "2")),
+    Case(recipe="reward", words=("--accumulation", "2")),
+    Case(recipe="kto", words=("--accumulation", "2")),
+    Case(recipe="grpo", words=("--generations", "4", "--beta", "0.04", "--accumulation", "2")),
+    Case(
+        recipe="grpo", words=("--generations", "4", "--beta", "0.04", "--reward-model", "REWARDS", "--lora-rank", "4")
+    ),
+    Case(recipe="rloo", words=("--generations", "4", "--beta", "0.05", "--accumulation", "2")),
+    Case(recipe="distill", words=("--teacher", "MODEL", "--accumulation", "2")),
 )
 
 

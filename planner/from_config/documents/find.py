@@ -9,7 +9,7 @@ from gpu_plan.planner.from_config.documents.written import Written
 from gpu_plan.planner.from_config.reading import Fetch
 from gpu_plan.planner.from_config.shell.words import command_words, overrides
 
-_OPENRLHF = (openrlhf.PPO, openrlhf.DPO, openrlhf.RM, openrlhf.ALONE)
+_OPENRLHF = (openrlhf.PPO, openrlhf.DPO, openrlhf.RM, openrlhf.SFT, openrlhf.ALONE)
 
 
 def of_script(text: str, where: str, model: str | None, fetch: Fetch | None = None) -> Written | None:

@@ -13,6 +13,8 @@ from gpu_plan.planner.from_config.reading import Fetch
 _NAMES = ("--config-name", "-cn")
 _PATHS = ("--config-path", "-cp")
 _USUAL_NAME = "ppo_trainer"
+_VERLS = "verl/trainer/config"
+"""Where recipes look for it (hydra.searchpath)."""
 _HERE = re.compile(r"^(\./|\$\(pwd\)/|\$\{?PWD\}?/)")
 """The folder that the command is started in."""
 
@@ -20,19 +22,39 @@ _HERE = re.compile(r"^(\./|\$\(pwd\)/|\$\{?PWD\}?/)")
 def beneath(module: str, words: Sequence[str], fetch: Fetch | None) -> Mapping[str, object] | None:
     """Keys with dots of the file that a command's module reads; None where it is not there.
 
-    Of verl's own modules that is ppo_trainer.yaml beside them, unless the command names another one.
+    Of verl's own modules that is ppo_trainer.yaml beside them, of a recipe's main_dapo dapo_trainer.yaml, unless the
+    command names another one. What that takes in of ppo_trainer.yaml stands beneath it.
     """
     if fetch is None:
         return None
-    name = _said(words, _NAMES) or _USUAL_NAME
     folder = module.rpartition("/")[0] if module.endswith(".py") else "/".join(module.split(".")[:-1])
     path = _HERE.sub("", _said(words, _PATHS) or "config").strip("/")
-    for tried in (f"{path}/{name}.yaml", f"{folder}/{path}/{name}.yaml"):
+    named = _said(words, _NAMES)
+    for name in (named,) if named else (*_own(module), _USUAL_NAME):
+        found = _first(fetch, f"{path}/{name}.yaml", f"{folder}/{path}/{name}.yaml")
+        if found is None:
+            continue
+        taken = found.get("defaults")
+        if name != _USUAL_NAME and isinstance(taken, list) and _USUAL_NAME in taken:
+            usual = _first(fetch, *(f"{place}/{_USUAL_NAME}.yaml" for place in (f"{folder}/{path}", _VERLS)))
+            return {**flat(usual or {}), **flat(found)}
+        return flat(found)
+    return None
+
+
+def _own(module: str) -> tuple[str, ...]:
+    """What verl's recipes call the file of their main (recipe/dapo/main_dapo.py: config_name="dapo_trainer")."""
+    found = re.search(r"(?:^|[./])main_(\w+?)(?:\.py)?$", module)
+    return () if found is None else (f"{found[1]}_trainer",)
+
+
+def _first(fetch: Fetch, *paths: str) -> Mapping[str, object] | None:
+    """The first of the files that is there."""
+    for path in paths:
         try:
-            content = fetch(tried.lstrip("/"), "--config-name")
+            return fetch(path.lstrip("/"), "--config-name")
         except PlanError:
             continue
-        return flat(content)
     return None
 
 

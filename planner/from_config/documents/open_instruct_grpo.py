@@ -1,4 +1,4 @@
-"""open-instruct's GRPO: its learners as a job document; its engines roll out meanwhile on GPUs of their own.
+"""open-instruct's GRPO: its learners as a job document, and its engines, which roll out meanwhile on GPUs of their own.
 
 open-instruct of 2026-08 (e6c3044a): open_instruct/grpo_fast.py (PolicyTrainerRayProcess.from_pretrained: weights in
 bf16 under DeepSpeed, always checkpointed; the reference sharded under stage 3 alone; train: packs of pack_length),
@@ -26,6 +26,8 @@ _USUAL: dict[str, object] = {
     "num_learners_per_node": "1", "vllm_num_engines": 1, "vllm_tensor_parallel_size": 1,
     "vllm_gpu_memory_utilization": 0.9, "fused_optimizer": False,
 }  # fmt: skip
+_NODE = 8
+"""GPUs of a node."""
 _OLDER = {"actor_num_gpus_per_node": "num_learners_per_node"}
 """Words of older releases."""
 
@@ -57,7 +59,7 @@ def of_command(words: Sequence[str], where: str, model: str | None) -> Written:
         completion_len=length - first,
         models=models,
         phases=phases,
-        gpus=_learners(asked),
+        gpus=_learners(asked) + _engines(asked),
         notes=tuple(_notes(asked, path, prompt + answer)),
     )
 
@@ -73,13 +75,29 @@ def _learners(asked: Asked) -> int:
 def _notes(asked: Asked, path: str, context: int) -> list[str]:
     """What is planned otherwise than it runs."""
     found = [f"packs of {asked.count('pack_length') or 512} tokens are samples of as many"]
-    if not asked.flag("single_gpu_mode"):
-        engines, ranks = asked.count("vllm_num_engines") or 1, asked.count("vllm_tensor_parallel_size") or 1
+    if _engines(asked):
+        found.append("engines roll out while learners train: a step takes the longer of the two, not their sum")
+    elif not asked.flag("single_gpu_mode"):
+        engines, ranks = _copies(asked)
         found.append(
-            f"{engines} engines roll out meanwhile on GPUs of their own and are left out: plan {path} --task infer"
-            f" --server vllm --gpus {ranks}xGPU --context {context}"
+            f"{engines} engines of {ranks} GPUs and {_learners(asked)} learners are no whole nodes of {_NODE}: engines"
+            f" are left out (plan {path} --task infer --server vllm --gpus {ranks}xGPU --context {context})"
         )
     return found
+
+
+def _copies(asked: Asked) -> tuple[int, int]:
+    """Engines, and the devices of each."""
+    return asked.count("vllm_num_engines") or 1, asked.count("vllm_tensor_parallel_size") or 1
+
+
+def _engines(asked: Asked) -> int:
+    """Devices of the engines' own; 0 where one lies on the learner's, or where a document cannot place them."""
+    engines, ranks = _copies(asked)
+    whole = engines * ranks
+    if asked.flag("single_gpu_mode"):
+        return 0
+    return whole if _learners(asked) + whole <= _NODE or (whole % _NODE == 0 and _learners(asked) % _NODE == 0) else 0
 
 
 def _policy(asked: Asked, path: str) -> Table:
@@ -110,14 +128,17 @@ def _reference(asked: Asked, path: str) -> Table:
 
 
 def _engine_phases(asked: Asked, path: str, models: dict[str, Table], lengths: tuple[int, int]) -> list[Table]:
-    """Of an engine that lies on the learner's own GPU, which joins the models; none where it has others."""
-    if not asked.flag("single_gpu_mode"):
+    """Of the engines, which join the models: on the learner's own GPU, or on others."""
+    engines, ranks = _copies(asked)
+    if not asked.flag("single_gpu_mode") and not _engines(asked):
         return []
+    apart: Table = {} if asked.flag("single_gpu_mode") else {"where": "server", "copies": engines}
     models["engine"] = {
         "model": path,
         "engine": "vllm",
         "share": asked.number("vllm_gpu_memory_utilization") or 0.9,
-        "tensor_parallel": asked.count("vllm_tensor_parallel_size") or 1,
+        "tensor_parallel": ranks,
+        **apart,
         **({"eager": True} if asked.flag("vllm_enforce_eager") else {}),
     }
     rollout = phase("rollout", "generate", ["engine"])

@@ -1,7 +1,7 @@
 """OpenRLHF's command lines.
 
 OpenRLHF 0.11.0: openrlhf/cli/train_ppo_ray.py (options, their defaults, and what it changes of them; which models share
-devices), openrlhf/cli/train_dpo.py, openrlhf/utils/deepspeed/deepspeed_utils.py (get_train_ds_config,
+devices), openrlhf/cli/train_dpo.py and train_sft.py, openrlhf/utils/deepspeed/deepspeed_utils.py (get_train_ds_config,
 get_eval_ds_config: a model that is not trained is sharded under stage 3 alone; offload_deepspeed_states: all but the
 weights), openrlhf/trainer/ppo_utils/experience_maker.py (order of the passes).
 """
@@ -20,7 +20,7 @@ from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.precisions import mixed_in
 
 TOOL = "OpenRLHF 0.11.0"
-PPO, DPO, RM = "openrlhf.cli.train_ppo_ray", "openrlhf.cli.train_dpo", "openrlhf.cli.train_rm"
+PPO, DPO, RM, SFT = (f"openrlhf.cli.train_{word}" for word in ("ppo_ray", "dpo", "rm", "sft"))
 ALONE = "openrlhf.cli.train_ppo"
 """Until 0.6: all models on every device, the actor generates itself (openrlhf/cli/train_ppo.py)."""
 _ON = frozenset(
@@ -68,6 +68,9 @@ def of_command(words: Sequence[str], where: str, module: str, model: str | None 
         return replace(_ppo(asked), gpus=None)
     if module == PPO:
         return _ppo(asked)
+    if module == SFT:
+        usual |= {"train.micro_batch_size": 8}
+        return _supervised(asked)
     usual |= {"data.max_len": 512, "train.micro_batch_size": 8 if module == DPO or before is not None else 1}
     return _dpo(asked) if module == DPO else _rewards(asked)
 
@@ -83,7 +86,7 @@ def _ppo(asked: Asked) -> Written:
     actor = _needed(asked, "actor.model_name_or_path")
     models: dict[str, Table] = {"actor": _trained(asked, actor, "actor.gradient_checkpointing_enable")}
     phases: list[Table] = []
-    engine, taken = _engine(asked, actor, together, notes)
+    engine, taken = _engine(asked, actor, together)
     models |= engine
     scored = ["actor"]
     if (asked.number("algo.kl.init_coef") or 0) > 0:
@@ -171,8 +174,33 @@ def _dpo(asked: Asked) -> Written:
     return _of_pairs(asked, "DPO", length, models, phases)
 
 
+def _supervised(asked: Asked) -> Written:
+    """One model (openrlhf/trainer/sft_trainer.py): its loss is the mean of the actor's own log-probabilities."""
+    _alone(asked)
+    _check(asked)
+    model = _trained(asked, _needed(asked, "model.model_name_or_path"), "model.gradient_checkpointing_enable")
+    rows, length = asked.count("train.micro_batch_size") or 8, asked.count("data.max_len") or 2048
+    notes = ("data.max_len is a sample whole: half of it is written as its prompt",)
+    models = {"policy": {**model, "loss": _SCORED}}
+    return _of_samples(asked, "SFT", length, models, [phase("update", "train", ["policy"], rows)], 1, notes)
+
+
 def _of_pairs(asked: Asked, name: str, length: int, models: dict[str, Table], phases: list[Table]) -> Written:
     """A job of chosen and rejected answers: `length` tokens are a prompt and one of them."""
+    notes = ("both answers of a pair are samples: a micro batch of pairs is twice as many",)
+    return _of_samples(asked, name, length, models, phases, 2, notes)
+
+
+def _of_samples(
+    asked: Asked,
+    name: str,
+    length: int,
+    models: dict[str, Table],
+    phases: list[Table],
+    each: int,
+    notes: tuple[str, ...],
+) -> Written:
+    """A job whose batches are of `each` samples of `length` tokens."""
     batch = asked.count("train.batch_size")
     return Written(
         where=asked.where,
@@ -183,8 +211,8 @@ def _of_pairs(asked: Asked, name: str, length: int, models: dict[str, Table], ph
         models=models,
         phases=phases,
         gpus=None,
-        global_batch=None if batch is None else 2 * batch,
-        notes=_with_older(asked, ("both answers of a pair are samples: a micro batch of pairs is twice as many",)),
+        global_batch=None if batch is None else each * batch,
+        notes=_with_older(asked, notes),
         not_read=tuple(asked.left((*_PASSED, *_ALSO_PASSED, *_PLACES, *PASSED))),
     )
 
@@ -242,7 +270,7 @@ def _frozen(asked: Asked, model: str, offload: str) -> Table:
     return found
 
 
-def _engine(asked: Asked, model: str, together: bool, notes: list[str]) -> tuple[dict[str, Table], int]:
+def _engine(asked: Asked, model: str, together: bool) -> tuple[dict[str, Table], int]:
     """vLLM, and the devices of its own that the document counts."""
     if not asked.count("vllm.num_engines"):
         return {}, 0
@@ -255,8 +283,8 @@ def _engine(asked: Asked, model: str, together: bool, notes: list[str]) -> tuple
         if asked.flag("vllm.enable_sleep"):
             found["sleep"] = True
         return {"engine": found}, 0
-    notes.append(f"{asked.count('vllm.num_engines')} engines on GPUs of their own are alike: one is planned")
-    return {"engine": {**found, "where": "server"}}, ranks
+    copies = asked.count("vllm.num_engines") or 1
+    return {"engine": {**found, "where": "server", **({"copies": copies} if copies > 1 else {})}}, copies * ranks
 
 
 def _judges(asked: Asked, models: dict[str, Table], together: bool, notes: list[str]) -> list[str]:

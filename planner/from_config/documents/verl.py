@@ -14,44 +14,63 @@ from collections.abc import Mapping, Sequence
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
+from gpu_plan.planner.from_config.documents.cuts import (
+    ACTOR,
+    CUT,
+    FORWARD,
+    MODEL,
+    REF,
+    ROLLOUT,
+    TOOL,
+    devices,
+    rewarded,
+    rows,
+    scored,
+    valued,
+    whole,
+)
 from gpu_plan.planner.from_config.documents.hydra import flat, settled
-from gpu_plan.planner.from_config.documents.written import Cut, Table, Written, phase
+from gpu_plan.planner.from_config.documents.written import Table, Written, phase
 from gpu_plan.planner.strategy.known import strategy_by, unsharded
 from gpu_plan.planner.strategy.traits import Engine, Offload, Traits
-from gpu_plan.planner.units import ceil_div
 from gpu_plan.planner.visible import visible
 from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.precisions import mixed_in
 
-TOOL = "verl 0.8.0.dev"
+_REDUCED = {"fp32": "float32", "float32": "float32", "bf16": "bfloat16", "bfloat16": "bfloat16"}
+"""verl/utils/torch_dtypes.py: PrecisionType's words, of types in which gradients are reduced."""
 MODULES = ("verl.trainer.main_ppo",)
-_ACTOR, _ROLLOUT, _REF, _MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "ref", "model"))
 _USUAL: dict[str, object] = {
-    f"{_ACTOR}.strategy": "fsdp", f"{_ACTOR}.ppo_mini_batch_size": 256, f"{_ACTOR}.use_dynamic_bsz": False,
-    f"{_ACTOR}.ppo_max_token_len_per_gpu": 16384, f"{_ACTOR}.use_kl_loss": False,
-    f"{_ACTOR}.ulysses_sequence_parallel_size": 1, f"{_ACTOR}.fsdp_config.fsdp_size": -1,
-    f"{_ACTOR}.fsdp_config.model_dtype": "fp32", f"{_ACTOR}.fsdp_config.dtype": "bfloat16",
-    f"{_ROLLOUT}.gpu_memory_utilization": 0.5, f"{_ROLLOUT}.tensor_model_parallel_size": 2, f"{_ROLLOUT}.n": 1,
-    f"{_ROLLOUT}.free_cache_engine": True, f"{_ROLLOUT}.max_num_batched_tokens": 8192, f"{_ROLLOUT}.max_num_seqs": 256,
-    f"{_MODEL}.enable_gradient_checkpointing": True, f"{_MODEL}.use_remove_padding": True, f"{_MODEL}.lora_rank": 0,
-    f"{_MODEL}.target_modules": "all-linear", f"{_MODEL}.fused_kernel_options.impl_backend": "torch",
+    f"{ACTOR}.strategy": "fsdp", f"{ACTOR}.ppo_mini_batch_size": 256, f"{ACTOR}.use_dynamic_bsz": False,
+    f"{ACTOR}.ppo_max_token_len_per_gpu": 16384, f"{ACTOR}.use_kl_loss": False,
+    f"{ACTOR}.ulysses_sequence_parallel_size": 1, f"{ACTOR}.fsdp_config.fsdp_size": -1,
+    f"{ACTOR}.fsdp_config.model_dtype": "fp32", f"{ACTOR}.fsdp_config.dtype": "bfloat16",
+    f"{ROLLOUT}.gpu_memory_utilization": 0.5, f"{ROLLOUT}.tensor_model_parallel_size": 2, f"{ROLLOUT}.n": 1,
+    f"{ROLLOUT}.free_cache_engine": True, f"{ROLLOUT}.max_num_batched_tokens": 8192, f"{ROLLOUT}.max_num_seqs": 256,
+    f"{MODEL}.enable_gradient_checkpointing": True, f"{MODEL}.use_remove_padding": True, f"{MODEL}.lora_rank": 0,
+    f"{MODEL}.target_modules": "all-linear", f"{MODEL}.fused_kernel_options.impl_backend": "torch",
     "data.max_prompt_length": 512, "data.max_response_length": 512, "data.train_batch_size": 1024,
-    "critic.model.enable_gradient_checkpointing": True, "critic.strategy": "fsdp",
+    "critic.model.enable_gradient_checkpointing": True, "critic.strategy": "fsdp", "reward_model.strategy": "fsdp",
     "critic.ppo_max_token_len_per_gpu": 32768, "algorithm.adv_estimator": "gae", "trainer.n_gpus_per_node": 8,
     "trainer.nnodes": 1, "expandable_segments": True, "reference_offload": True,
 }  # fmt: skip
 _PASSED = (
     "data.", "trainer.", "algorithm.", "hydra", "defaults", "custom_reward_function", "reward_manager", "ray_kwargs",
-    f"{_ACTOR}.optim", "critic.optim", f"{_ACTOR}.kl_loss", f"{_ACTOR}.clip", f"{_ACTOR}.entropy_from_logits",
-    f"{_ACTOR}.loss_agg", f"{_ACTOR}.grad_clip", f"{_ACTOR}.ppo_epochs", f"{_ACTOR}.checkpoint",
-    f"{_ROLLOUT}.temperature", f"{_ROLLOUT}.top_", f"{_ROLLOUT}.val_kwargs", f"{_ROLLOUT}.multi_turn",
-    f"{_ROLLOUT}.mode", f"{_ROLLOUT}.agent", "critic.cliprange", "critic.grad_clip", "critic.ppo_epochs",
-    "actor_rollout_ref.hybrid_engine", f"{_MODEL}.trust_remote_code", "critic.model.trust_remote_code",
-    f"{_ROLLOUT}.server", "reward_model.reward_manager", "critic.model.use_remove_padding",
+    f"{ACTOR}.optim", "critic.optim", f"{ACTOR}.kl_loss", f"{ACTOR}.clip", f"{ACTOR}.entropy_from_logits",
+    f"{ACTOR}.loss_agg", f"{ACTOR}.grad_clip", f"{ACTOR}.ppo_epochs", f"{ACTOR}.checkpoint",
+    f"{ROLLOUT}.temperature", f"{ROLLOUT}.top_", f"{ROLLOUT}.val_kwargs", f"{ROLLOUT}.multi_turn",
+    f"{ROLLOUT}.mode", f"{ROLLOUT}.agent", "critic.cliprange", "critic.grad_clip", "critic.ppo_epochs",
+    "actor_rollout_ref.hybrid_engine", f"{MODEL}.trust_remote_code", "critic.model.trust_remote_code",
+    f"{ROLLOUT}.server", "reward_model.reward_manager", "critic.model.use_remove_padding",
 )  # fmt: skip
+_TABLES = frozenset({
+    "actor_rollout_ref", "data", "reward_manager", "critic", "reward_model", "reward", "algorithm", "trainer",
+    "global_profiler", "transfer_queue", "ray_kwargs", "ray_init", "custom_reward_function", "hydra", "retriever",
+    "sandbox_fusion", "distillation", "profiler",
+})  # fmt: skip
+"""Tables of verl's releases, and what a search engine beside the rollout is told (Search-R1)."""
 _OWN_REWARDS = ("reward_model.prime_model", "reward_model.rm_type", "reward_model.prime_granularity")
 """PRIME's (verl/workers/fsdp_workers.py: PRIMERewardModelWorker), which trains one."""
-_MOST, _CUT = "ppo_max_token_len_per_gpu", "ulysses_sequence_parallel_size"
 GROWS, AWAY = "expandable_segments", "reference_offload"
 """Not verl's words: whether segments of its allocator grow, and whether FSDP itself keeps the reference on the host."""
 _STRATEGIES = {"fsdp": Engine.FSDP1, "fsdp2": Engine.FSDP2}
@@ -112,39 +131,42 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
     """The document of what a tool was told in verl's words; InputError in one line for what it cannot say."""
     _check(asked)
     notes: list[str] = list(asked.aside)
-    cut = asked.count(f"{_ACTOR}.{_CUT}") or 1
+    cut = asked.count(f"{ACTOR}.{CUT}") or 1
     if cut > 1:
         notes.append(
             f"passes that {cut} ranks cut among them (Ulysses) are planned as a share of their samples on each; what"
             " they exchange is not counted"
         )
-    if not asked.flag(f"{_MODEL}.use_remove_padding"):
+    if not asked.flag(f"{MODEL}.use_remove_padding"):
         notes.append("planned as with padding removed: without, the answers' logits stand a second time")
-    path = named or asked.model(f"{_MODEL}.path")
+    path = named or asked.model(f"{MODEL}.path")
     if path is None:
         raise InputError(f"{asked.where} names no model: plan from-config {asked.where} MODEL")
     estimator = asked.text("algorithm.adv_estimator") or "gae"
-    rows = _rows(asked, _ACTOR)
+    update = rows(asked, ACTOR)
     models: dict[str, Table] = {"actor": _actor(asked, path), "engine": _engine(asked, path)}
     phases = [
         phase("weight sync", "sync", ["engine"]),
         phase("rollout", "generate", ["engine"]),
-        phase("old log-probabilities", "log-probabilities", ["actor"], _scored(asked, _ROLLOUT)),
+        phase("old log-probabilities", "log-probabilities", ["actor"], scored(asked, ROLLOUT)),
     ]
     if _refers(asked):
-        if asked.count(f"{_MODEL}.lora_rank"):
+        if asked.count(f"{MODEL}.lora_rank"):
             notes.append("the reference is the actor without its adapters")
         else:
             models["reference"] = _reference(asked, path)
-            between = _scored(asked, _REF)
+            between = scored(asked, REF)
             phases.append(phase("reference log-probabilities", "log-probabilities", ["reference"], between))
     enabled = asked.text("critic.enable")
     if (estimator == "gae" and enabled is None) or enabled == "True":
         models["critic"] = _critic(asked, path)
-        own = _rows(asked, "critic")
-        phases.append(phase("values", "forward", ["critic"], _valued(asked, own)))
+        own = rows(asked, "critic")
+        phases.append(phase("values", "forward", ["critic"], valued(asked, own)))
         phases.append(phase("update of the critic", "train", ["critic"], own))
-    phases.append(phase("update", "train", ["actor"], rows))
+    if asked.flag("reward_model.enable"):
+        models["reward"] = _rewards(asked)
+        phases.append(phase("rewards", "forward", ["reward"], rewarded(asked)))
+    phases.append(phase("update", "train", ["actor"], update))
     for role in ("actor", "reference"):
         if role in models:
             models[role]["loss"] = _loss(asked)
@@ -156,10 +178,10 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
         completion_len=asked.count("data.max_response_length") or 512,
         models=models,
         phases=phases,
-        gpus=_devices(asked),
-        global_batch=_whole(asked, rows["micro_batch"]) if "micro_batch" in rows else None,
+        gpus=devices(asked),
+        global_batch=whole(asked, update["micro_batch"]) if "micro_batch" in update else None,
         expandable_segments=asked.flag(GROWS),
-        padding_removed=asked.flag(f"{_MODEL}.use_remove_padding"),
+        padding_removed=asked.flag(f"{MODEL}.use_remove_padding"),
         notes=(*notes, *(() if asked.older is None else (asked.older,))),
         not_read=tuple(asked.left(_PASSED)),
     )
@@ -167,7 +189,7 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
 
 def _refers(asked: Asked) -> bool:
     """Whether a reference is asked. Before use_kl_in_reward (verl of 2025-03) the rewards always had its divergence."""
-    if asked.flag(f"{_ACTOR}.use_kl_loss"):
+    if asked.flag(f"{ACTOR}.use_kl_loss"):
         return True
     key = "algorithm.use_kl_in_reward"
     if asked.value(key) is None and (asked.older is not None or asked.knows("algorithm.kl_ctrl.kl_coef")):
@@ -179,26 +201,32 @@ def _refers(asked: Asked) -> bool:
 def _check(asked: Asked) -> None:
     """InputError for what would be planned as something else."""
     sharded = "a document has FSDP's workers over all devices"
-    asked.refuse(f"{_ACTOR}.strategy", tuple(_STRATEGIES), sharded)
+    asked.refuse(f"{ACTOR}.strategy", tuple(_STRATEGIES), sharded)
     asked.refuse("critic.strategy", tuple(_STRATEGIES), sharded)
-    asked.refuse(f"{_ACTOR}.fsdp_config.fsdp_size", (-1,), sharded)
-    asked.refuse(f"{_ACTOR}.fsdp_config.model_dtype", ("fp32",), "weights of another type than fp32 are not written")
-    for key in (f"{_MODEL}.use_liger", f"{_MODEL}.enable_activation_offload"):
+    asked.refuse(f"{ACTOR}.fsdp_config.fsdp_size", (-1,), sharded)
+    asked.refuse(f"{ACTOR}.fsdp_config.model_dtype", ("fp32",), "weights of another type than fp32 are not written")
+    for key in (f"{MODEL}.use_liger", f"{MODEL}.enable_activation_offload"):
         if asked.flag(key):
             raise InputError(f"{asked.where}: {key} is not said in a job document")
+    strange = next((key for key in asked.told() if "." in key and key.partition(".")[0] not in _TABLES), None)
+    if strange is not None:
+        raise InputError(
+            f"{asked.where}: {visible(strange[:80])} is no word of verl's: what a fork's own loop makes of it is not in"
+            " a document; take it out, and the rest is planned as verl runs it"
+        )
     own = next((key for key in asked.told() if key.startswith(_OWN_REWARDS)), None)
     if own is not None:
         raise InputError(f"{asked.where}: {visible(own[:80])}: a fork's own reward model is not in a document")
-    if asked.flag("reward_model.enable"):
+    if asked.flag("reward_model.enable") and not _scores_by_worker(asked):
         raise InputError(f"{asked.where}: reward_model.enable: its engine would be a second one, a document has one")
 
 
 def _actor(asked: Asked, model: str) -> Table:
-    checkpointing = asked.flag(f"{_MODEL}.enable_gradient_checkpointing")
-    found = _trained(asked, model, f"{_ACTOR}.strategy", f"{_ACTOR}.fsdp_config", checkpointing)
-    rank = asked.count(f"{_MODEL}.lora_rank")
+    checkpointing = asked.flag(f"{MODEL}.enable_gradient_checkpointing")
+    found = _trained(asked, model, f"{ACTOR}.strategy", f"{ACTOR}.fsdp_config", checkpointing)
+    rank = asked.count(f"{MODEL}.lora_rank")
     if rank:
-        targets = asked.text(f"{_MODEL}.target_modules") or "all-linear"
+        targets = asked.text(f"{MODEL}.target_modules") or "all-linear"
         found |= {"peft": adapters_on(quantised=False), "lora_rank": rank, "lora_targets": targets}
     return found
 
@@ -222,6 +250,7 @@ def _trained(asked: Asked, model: str, strategy: str, config: str, checkpointing
     }
     if traits.shards_model:
         found["sync_each_batch"] = True
+        found |= _reduced(asked, config)
     if traits.engine is Engine.FSDP1 and not asked.flag(f"{config}.use_orig_params"):
         found["flat_parameters"] = True
     weights, states = asked.flag(f"{config}.param_offload"), asked.flag(f"{config}.optimizer_offload")
@@ -239,10 +268,22 @@ def _trained(asked: Asked, model: str, strategy: str, config: str, checkpointing
     return found
 
 
+def _reduced(asked: Asked, config: str) -> Table:
+    """FSDP reduces in fp32 unless mixed_precision says otherwise; 16 bits are what the gradients have anyway."""
+    said = asked.text(f"{config}.mixed_precision.reduce_dtype") or "fp32"
+    word = _REDUCED.get(said.lower())
+    if word is None:
+        raise InputError(
+            f"{asked.where}: {config}.mixed_precision.reduce_dtype is {visible(said[:40])}: a document has float32 and"
+            " bfloat16"
+        )
+    return {"reduce_dtype": word}
+
+
 def _sharding(asked: Asked, key: str) -> Traits:
     """FSDP as the workers are asked for; of one device it shards nothing (torch: NO_SHARD), which is as without it."""
-    devices = _devices(asked)
-    return unsharded(1) if devices == 1 else strategy_by(_STRATEGIES[str(asked.value(key))])
+    count = devices(asked)
+    return unsharded(1) if count == 1 else strategy_by(_STRATEGIES[str(asked.value(key))])
 
 
 def _loss(asked: Asked) -> str:
@@ -250,22 +291,22 @@ def _loss(asked: Asked) -> str:
 
     Only a coefficient of the entropy has a gradient; triton's kernels are not mirrored.
     """
-    if asked.flag(f"{_MODEL}.use_fused_kernels"):
-        asked.refuse(f"{_MODEL}.fused_kernel_options.impl_backend", ("torch",), "a document has torch's own chunks")
+    if asked.flag(f"{MODEL}.use_fused_kernels"):
+        asked.refuse(f"{MODEL}.fused_kernel_options.impl_backend", ("torch",), "a document has torch's own chunks")
         return "verl-0.8-fused"
-    counted = asked.number(f"{_ACTOR}.entropy_coeff") or asked.flag(f"{_ACTOR}.calculate_entropy")
-    if counted and asked.flag(f"{_ACTOR}.entropy_checkpointing"):
+    counted = asked.number(f"{ACTOR}.entropy_coeff") or asked.flag(f"{ACTOR}.calculate_entropy")
+    if counted and asked.flag(f"{ACTOR}.entropy_checkpointing"):
         return "verl-0.8"
     return "verl-0.8-entropy" if counted else "verl-0.8"
 
 
 def _reference(asked: Asked, model: str) -> Table:
     """FSDP's own CPUOffload, whatever param_offload says; of FSDP1 its shards are brought at once, as they are not."""
-    asked.flag(f"{_REF}.fsdp_config.param_offload")
-    strategy = _sharding(asked, f"{_ACTOR}.strategy")
+    asked.flag(f"{REF}.fsdp_config.param_offload")
+    strategy = _sharding(asked, f"{ACTOR}.strategy")
     away = {"offload": "all"} if Offload.ALL in strategy.offloads else {"between": "host"}
     if not asked.flag(AWAY):
-        away = {"between": "host"} if asked.flag(f"{_REF}.fsdp_config.param_offload") else {}
+        away = {"between": "host"} if asked.flag(f"{REF}.fsdp_config.param_offload") else {}
     return {
         "model": model,
         "strategy": strategy.name,
@@ -275,96 +316,41 @@ def _reference(asked: Asked, model: str) -> Table:
     }
 
 
+def _scores_by_worker(asked: Asked) -> bool:
+    """Whether rewards are an FSDP worker's, as before releases whose reward loop asks an engine: by its own words."""
+    own = ("reward_model.model.fsdp_config", "reward_model.micro_batch_size", f"reward_model.{FORWARD}")
+    return any(key.startswith(own) for key in asked.told()) and not asked.flag("reward_model.use_reward_loop")
+
+
+def _rewards(asked: Asked) -> Table:
+    """RewardModelWorker: a number for each token, in bf16, under FSDP's own CPUOffload whatever param_offload says."""
+    asked.flag("reward_model.model.fsdp_config.param_offload")
+    asked.flag("reward_model.model.use_remove_padding")
+    strategy = _sharding(asked, "reward_model.strategy")
+    away = {"offload": "all"} if Offload.ALL in strategy.offloads else {"between": "host"}
+    model = asked.model("reward_model.model.path")
+    if model is None:
+        raise InputError(f"{asked.where}: reward_model.model.path is missing: name the reward model there")
+    asked.older = asked.older or f"its reward model is an FSDP worker, as before {TOOL}'s reward loop"
+    return {"model": model, "strategy": strategy.name, **away, "head": "value", "attention": "flash"}
+
+
 def _engine(asked: Asked, model: str) -> Table:
-    name = asked.text(f"{_ROLLOUT}.name")
+    name = asked.text(f"{ROLLOUT}.name")
     if name not in ("vllm", "sglang"):
-        raise InputError(f"{asked.where}: {_ROLLOUT}.name is {name}: a document has vllm and sglang")
+        raise InputError(f"{asked.where}: {ROLLOUT}.name is {name}: a document has vllm and sglang")
     found: Table = {
         "model": model,
         "engine": name,
-        "share": asked.number(f"{_ROLLOUT}.gpu_memory_utilization") or 0.5,
-        "tensor_parallel": asked.count(f"{_ROLLOUT}.tensor_model_parallel_size") or 1,
-        "sleep": asked.flag(f"{_ROLLOUT}.free_cache_engine"),
-        "max_num_seqs": asked.count(f"{_ROLLOUT}.max_num_seqs") or 256,
+        "share": asked.number(f"{ROLLOUT}.gpu_memory_utilization") or 0.5,
+        "tensor_parallel": asked.count(f"{ROLLOUT}.tensor_model_parallel_size") or 1,
+        "sleep": asked.flag(f"{ROLLOUT}.free_cache_engine"),
+        "max_num_seqs": asked.count(f"{ROLLOUT}.max_num_seqs") or 256,
     }
-    eager = f"{_ROLLOUT}.enforce_eager"
+    eager = f"{ROLLOUT}.enforce_eager"
     if name == "vllm":
-        found["max_num_batched_tokens"] = asked.count(f"{_ROLLOUT}.max_num_batched_tokens") or 8192
+        found["max_num_batched_tokens"] = asked.count(f"{ROLLOUT}.max_num_batched_tokens") or 8192
     # verl ff6978c14, 2025-08-08: graphs are captured by default since then.
     if asked.flag(eager) or (asked.older is not None and not asked.says(eager)):
         found["eager"] = True
     return found
-
-
-def _rows(asked: Asked, whose: str) -> Cut:
-    """What a pass of the update takes."""
-    dynamic = f"{whose}.use_dynamic_bsz"
-    if asked.flag(dynamic if asked.says(dynamic) else f"{_ACTOR}.use_dynamic_bsz"):
-        return {"max_tokens": asked.count(f"{whose}.{_MOST}") or 16384, "samples": _updated(asked, whose)}
-    return {"micro_batch": _per_device(asked, f"{whose}.ppo_micro_batch_size", whose)}
-
-
-def _whole(asked: Asked, rows: int) -> int:
-    """Samples of an optimizer step on all devices, in passes of so many: those that ranks cut count on each."""
-    key = f"{_ACTOR}.ppo_micro_batch_size"
-    cut = asked.count(f"{_ACTOR}.{_CUT}") or 1
-    passes = max(1, _updated(asked, _ACTOR) * cut // _said_per_device(asked, key))
-    return passes * rows * _devices(asked)
-
-
-def _updated(asked: Asked, whose: str) -> int:
-    """Samples of a rank that one optimizer step takes."""
-    key = f"{whose}.ppo_mini_batch_size"
-    return _of_a_rank(asked, asked.count(key if asked.says(key) else f"{_ACTOR}.ppo_mini_batch_size") or 256)
-
-
-def _of_a_rank(asked: Asked, prompts: int) -> int:
-    return max(1, prompts * (asked.count(f"{_ROLLOUT}.n") or 1) // _devices(asked))
-
-
-def _per_device(asked: Asked, key: str, whose: str) -> int:
-    """Samples of one device's pass: said so, or of all devices under the older name; a share where ranks cut it.
-
-    verl/workers/fsdp_workers.py: ActorRolloutRefWorker.__init__ divides those by the number of ranks.
-    """
-    cut = asked.count(f"{whose}.{_CUT}") or 1
-    return ceil_div(_said_per_device(asked, key), cut)
-
-
-def _said_per_device(asked: Asked, key: str) -> int:
-    found, whole = asked.count(f"{key}_per_gpu"), asked.count(key)
-    if found is None and whole is None:
-        raise InputError(f"{asked.where}: {key}_per_gpu is missing, and verl has no default")
-    if found is not None or whole is None:
-        return found or 1
-    asked.older = f"{key} is an older verl's word: what the file leaves out is taken from {TOOL}"
-    if whole < _devices(asked):
-        raise InputError(f"{asked.where}: {key} is {whole}, of {_devices(asked)} devices: it must give each one")
-    return whole // _devices(asked)
-
-
-def _devices(asked: Asked) -> int:
-    return (asked.count("trainer.nnodes") or 1) * (asked.count("trainer.n_gpus_per_node") or 8)
-
-
-def _scored(asked: Asked, whose: str) -> Cut:
-    """What a pass takes that makes log-probabilities of all that was generated."""
-    dynamic = f"{whose}.log_prob_use_dynamic_bsz"
-    if asked.flag(dynamic if asked.says(dynamic) else f"{_ACTOR}.use_dynamic_bsz"):
-        most = asked.count(f"{whose}.log_prob_max_token_len_per_gpu") or asked.count(f"{_ACTOR}.{_MOST}")
-        return {"max_tokens": most or 16384, "samples": _generated(asked)}
-    return {"micro_batch": _per_device(asked, f"{whose}.log_prob_micro_batch_size", _ACTOR)}
-
-
-def _valued(asked: Asked, update: Cut) -> Cut:
-    """What a pass of the critic takes that makes values."""
-    if "max_tokens" in update:
-        most = asked.count("critic.forward_max_token_len_per_gpu")
-        return {"max_tokens": most or update["max_tokens"], "samples": _generated(asked)}
-    keys = ("critic.forward_micro_batch_size", "critic.forward_micro_batch_size_per_gpu")
-    return {"micro_batch": _per_device(asked, keys[0], "critic")} if any(map(asked.says, keys)) else update
-
-
-def _generated(asked: Asked) -> int:
-    """Samples of a rank that one rollout makes."""
-    return _of_a_rank(asked, asked.count("data.train_batch_size") or 1024)

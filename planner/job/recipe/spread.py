@@ -39,9 +39,15 @@ def batch_words(given: RecipeGiven, words: dict[str, str], world: int, *, pinned
 
 
 def training_part(cluster: Cluster, taken: int) -> Cluster:
-    """The devices that train beside a server that has `taken` of them."""
+    """The devices that train beside a server that has `taken` of them: of several nodes it has whole ones."""
     if cluster.nodes > 1:
-        raise UsageError("--vllm server on several nodes is not in this version: give the GPUs of one node")
+        whole, rest = divmod(taken, cluster.gpus_per_node)
+        if rest or not 0 < whole < cluster.nodes:
+            raise UsageError(
+                f"a server on {taken} GPUs of {cluster.nodes} nodes takes a part of one: of several nodes only whole"
+                " ones can be a server's in this version; give the GPUs of one node"
+            )
+        return replace(cluster, nodes=cluster.nodes - whole, platform=None)
     return replace(cluster, gpus_per_node=cluster.gpus_per_node - taken, platform=None)
 
 

@@ -179,6 +179,7 @@ def _engine(model: ModelGiven, evaluator: JobEvaluator, at_peak: int, composer: 
         trained=False,
         dtype="auto",
         spread=f"{engine.server.title}, {asked.share:g} of each GPU"
+        + (f", {asked.copies} copies" if asked.copies > 1 else "")
         + (", asleep between rollouts" if asked.sleeps else ""),
         between="server" if asked.mode == "server" else str(Between.DEVICE),
         rest_bytes=engine.held_bytes,

@@ -188,7 +188,13 @@ class _Job:
         beside = engines(asked, lengths, self._inner(()), cluster, self.sources[model.role], self.note)
         if asked.mode == "server":
             ranks = server_ranks(asked, cluster, beside)
-            return training_part(cluster, ranks), beside.on(ranks, ranks, asked.sequences)
+            taken = asked.copies * ranks
+            if taken >= cluster.world_size:
+                raise InputError(
+                    f"{self.where}: models.{model.role}: {asked.copies} copies on {ranks} GPUs each leave none of"
+                    f" {cluster.world_size} to train on: give more --gpus"
+                )
+            return training_part(cluster, taken), beside.on(taken, ranks, asked.sequences)
         ranks = asked.tensor_parallel or 1
         rows = asked.sequences or (None if rollout.micro_batch is None else rollout.micro_batch * ranks)
         return cluster, beside.on(cluster.world_size, ranks, rows)

@@ -32,6 +32,8 @@ class EngineGiven:
     """That it computes at once; None: as many as a rank's group generates."""
     batched_tokens: int | None = None
     """That it computes at once; None: as TRL sets it."""
+    copies: int = 1
+    """Of a server, each on devices of its own."""
 
 
 def read_engine(words: Mapping[str, str], recipe: str) -> EngineGiven | None:

@@ -66,13 +66,16 @@ class ModelGiven:
     """Whether FSDP reduces its gradients in every micro step."""
     flat: bool = False
     """Whether the optimizer is given FSDP1's flat parameters, whose gradients zero_grad drops."""
+    reduced: str | None = None
+    """Type in which FSDP reduces its gradients, as `--set dtype.reduce` names it; None: that of the gradients."""
 
     @property
     def settings(self) -> tuple[str, ...]:
         """Words of `--set` that the document gives it."""
         loss = () if self.loss is None else (f"loss.variant={self.loss}",)
         syncs = ("fsdp.sync_each_batch=true",) if self.syncs else ()
-        return (*loss, *syncs, *(("fsdp.use_orig_params=false",) if self.flat else ()))
+        reduced = () if self.reduced is None else (f"dtype.reduce={self.reduced}",)
+        return (*loss, *syncs, *(("fsdp.use_orig_params=false",) if self.flat else ()), *reduced)
 
     def word(self, name: str) -> str | None:
         """Value of one of its options."""

@@ -3,6 +3,7 @@
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.recipe.engine import COLOCATED_SHARE, SERVER_SHARE, EngineGiven
+from gpu_plan.planner.options.settings import SETTINGS
 from gpu_plan.planner.options.several.given import Between, Head, ModelGiven
 from gpu_plan.planner.options.several.tables import Part, shown
 from gpu_plan.planner.serving.known import find_server, server_words
@@ -10,9 +11,9 @@ from gpu_plan.planner.workload.losses import LOSSES
 from gpu_plan.planner.workload.recipes import ENGINES
 
 _WORDS = ("optimizer", "checkpointing", "peft", "lora_rank", "lora_targets")
-_TRAINING = (*_WORDS, "sync_each_batch", "flat_parameters")
+_TRAINING = (*_WORDS, "sync_each_batch", "flat_parameters", "reduce_dtype")
 _SPREAD = ("precision", "strategy", "offload", "attention")
-_ENGINE = ("where", "share", "tensor_parallel", "sleep", "eager", "max_num_seqs", "max_num_batched_tokens")
+_ENGINE = ("where", "share", "tensor_parallel", "sleep", "eager", "max_num_seqs", "max_num_batched_tokens", "copies")
 _KEYS = ("model", "train", "head", "between", "loss", *_SPREAD, *_TRAINING, "engine", *_ENGINE)
 
 
@@ -44,6 +45,7 @@ def read_model(role: str, table: object, where: str) -> ModelGiven:
         loss=_loss(part),
         syncs=part.flag("sync_each_batch"),
         flat=part.flag("flat_parameters"),
+        reduced=_reduced(part),
     )
 
 
@@ -55,6 +57,13 @@ def _words(part: Part) -> tuple[tuple[str, str], ...]:
         if value:
             found.append((key.replace("_", "-"), value))
     return tuple(found)
+
+
+def _reduced(part: Part) -> str | None:
+    found, known = part.text("reduce_dtype"), SETTINGS["dtype.reduce"].choices
+    if found is not None and found not in known:
+        raise InputError(f"{part.where}: reduce_dtype = {shown(found)} is unknown: use {' or '.join(known)}")
+    return found
 
 
 def _loss(part: Part) -> str | None:
@@ -84,6 +93,8 @@ def _engine(part: Part) -> EngineGiven | None:
     sleeps = part.flag("sleep")
     if sleeps and mode == "server":
         raise InputError(f"{part.where}: a server has GPUs of its own and need not sleep: leave sleep out")
+    if "copies" in part and mode != "server":
+        raise InputError(f'{part.where}: copies are of a server: add where = "server", or leave copies out')
     return EngineGiven(
         mode=mode,
         share=part.share("share", COLOCATED_SHARE if mode == "colocate" else SERVER_SHARE),
@@ -93,6 +104,7 @@ def _engine(part: Part) -> EngineGiven | None:
         engine=name.lower(),
         sequences=part.count("max_num_seqs"),
         batched_tokens=part.count("max_num_batched_tokens"),
+        copies=part.count("copies") or 1,
     )
 
 

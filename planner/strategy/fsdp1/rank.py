@@ -321,12 +321,20 @@ class _Layout:
         self._reduce(in_pass, at, unit, flat)
 
     def _reduce(self, in_pass: Pass, at: Point, unit: FlatUnit, flat: Handle) -> None:
-        """Reduce-scatter into a new 16-bit shard, then its fp32 copy; no padding copy, since the flat one is padded."""
-        builder = self._builder
-        low = nbytes(unit.shard_numel, unit.dtype)
+        """Reduce-scatter into a new shard, then its fp32 copy; no padding copy, since the flat one is padded.
+
+        Where gradients are reduced in another type, the flat one is cast whole first, and stands until its copy is
+        reduced (_post_backward_hook: autograd_computed_grad).
+        """
+        builder, reduce = self._builder, self._reduced_in(unit)
+        low = nbytes(unit.shard_numel, reduce)
         stream = POST_BACKWARD_STREAM
-        self._queues.reduce(self._flat_bytes(unit), _REDUCING)
-        if self._master == unit.dtype:
+        self._queues.reduce(nbytes(unit.flat_numel, reduce), _REDUCING)
+        cast = None
+        if reduce != unit.dtype:
+            size, label = nbytes(unit.flat_numel, reduce), "flat gradient, cast to be reduced"
+            cast = builder.alloc(at, size, Category.GRADIENTS, label, unit.module, cuda_stream=stream)
+        if self._master == reduce:
             shard = builder.alloc(at, low, Category.GRADIENTS, "gradient shard", unit.module, cuda_stream=stream)
         else:
             label = "reduce-scatter output"
@@ -334,11 +342,17 @@ class _Layout:
             size = nbytes(unit.shard_numel, self._master)
             shard = builder.alloc(at, size, Category.GRADIENTS, "gradient shard", unit.module, cuda_stream=stream)
             builder.free(at, reduced)
+        if cast is not None:
+            builder.free(at, cast)
         builder.free(at, flat, self._queues.free_gradient())
         if self._each and in_pass.micro_step > 0:
             builder.free(at, shard)  # _runtime_utils.py: _accumulate_sharded_grad adds it to the one that is there
         else:
             self._shards.setdefault(in_pass.iteration, []).append(shard)
+
+    def _reduced_in(self, unit: FlatUnit) -> str:
+        """MixedPrecision.reduce_dtype; without mixed precision gradients are reduced as they are."""
+        return self._context.setting("dtype.reduce", unit.dtype) if self._context.precision.is_mixed else unit.dtype
 
     def _clip(self, iteration: int, count: int) -> None:
         """_get_grad_norm: one fp32 norm per parameter with a part here, and their stack."""
@@ -367,7 +381,7 @@ class _Layout:
         def reduction(unit: FlatUnit) -> Collective:
             return Collective(
                 kind="reduce_scatter",
-                bytes=self._flat_bytes(unit),
+                bytes=nbytes(unit.flat_numel, self._reduced_in(unit)),
                 overlap=True,
                 phase="backward",
                 per="micro_step" if self._each else "step",

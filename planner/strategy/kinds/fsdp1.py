@@ -33,7 +33,7 @@ TRAITS = Traits(
     replicates=False,
     cpu_ranks=False,
     offloads=(Offload.NONE,),
-    settings=frozenset({"fsdp.sync_each_batch", "fsdp.use_orig_params"}),
+    settings=frozenset({"dtype.reduce", "fsdp.sync_each_batch", "fsdp.use_orig_params"}),
     flags=(
         *("--use_fsdp", "--fsdp_version", "1", "--fsdp_sharding_strategy", "FULL_SHARD"),
         *("--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP", "--fsdp_backward_prefetch", "BACKWARD_PRE"),

@@ -8,6 +8,8 @@ MIXED = Precision("bf16-mixed")
 EACH = {"fsdp.sync_each_batch": "true"}
 OWN = {**EACH, "fsdp.use_orig_params": "false"}
 """As verl has it: the optimizer is given the flat parameters."""
+REDUCED = {**OWN, "dtype.reduce": "float32"}
+"""As verl has it whole: gradients of 16 bits are cast and reduced in 32."""
 WIDE = {"hidden_size": 256, "intermediate_size": 512}
 
 FLAT = (
@@ -27,6 +29,8 @@ MORE_FLAT = (
     RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision("bf16")),
     RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2, settings=OWN),
     RankCase(architecture="qwen2", strategy="fsdp1", settings=OWN, changes=UNEVEN),
+    RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2, settings=REDUCED),
+    RankCase(architecture="qwen2", strategy="fsdp1", precision=MIXED, settings={"dtype.reduce": "float32"}),
 )
 LORA = (
     RankCase(architecture="llama-3", strategy="fsdp1", checkpointing=Checkpointing.FULL, lora_rank=4),

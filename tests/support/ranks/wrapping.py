@@ -2,6 +2,7 @@
 
 import contextlib
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from types import MethodType, SimpleNamespace
 from typing import Any
 
@@ -50,6 +51,8 @@ def _flatten_and_shard(model: nn.Module, case: RankCase) -> nn.Module:
         plugin.auto_wrap_policy = fsdp_auto_wrap_policy(model)
     if case.precision.is_mixed:
         plugin.set_mixed_precision("bf16")
+        reduced = getattr(torch, case.settings.get("dtype.reduce", "bfloat16"))
+        plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, reduce_dtype=reduced)
     if case.autocast:
         _under_autocast(model)
     upcast = case.precision.is_mixed and not case.lora_rank

@@ -82,14 +82,21 @@ GRPO = """python mason.py --gpus 8 -- source setup.sh \\&\\& python open_instruc
 def test_open_instructs_learners() -> None:
     found = job(GRPO)
     assert (found["prompt_len"], found["completion_len"]) == (2048, 4096)
-    assert [(one["name"], one["micro_batch"]) for one in found["phases"]] == [
-        ("reference log-probabilities", 1), ("old log-probabilities", 1), ("update", 1),
+    assert [(one["name"], one.get("micro_batch")) for one in found["phases"]] == [
+        ("weight sync", None), ("rollout", None), ("reference log-probabilities", 1), ("old log-probabilities", 1),
+        ("update", 1),
     ]  # fmt: skip
-    assert {role: one["strategy"] for role, one in found["models"].items()} == {"policy": "zero3", "reference": "zero3"}
+    assert [found["models"][role]["strategy"] for role in ("policy", "reference")] == ["zero3", "zero3"]
+    engine = found["models"]["engine"]
+    assert (engine["where"], engine["copies"], engine["tensor_parallel"]) == ("server", 2, 1)
     written = of_script(GRPO, "run.sh", None)
     assert written is not None
-    assert written.gpus == 6
-    assert any("2 engines roll out meanwhile" in note for note in written.notes)
+    assert written.gpus == 8
+    assert any("takes the longer of the two" in note for note in written.notes)
+    many = of_script(GRPO.replace("--vllm_num_engines 2", "--vllm_num_engines 5"), "run.sh", None)
+    assert many is not None
+    assert (many.gpus, "engine" in many.models) == (6, False)
+    assert any("are no whole nodes of 8" in note for note in many.notes)
     alone = job(GRPO.replace("--gradient_checkpointing", "--single_gpu_mode --vllm_enforce_eager"))
     assert (alone["models"]["engine"]["share"], alone["models"]["engine"]["eager"]) == (0.9, True)
     for said, why in (("--deepspeed_stage 0", "without sharding"), ("--num_learners_per_node x", "whole numbers")):
@@ -144,6 +151,58 @@ def test_a_model_that_the_file_takes_from_elsewhere_is_named_on_the_command_line
     written = of_script(text, "run.sh", "a/b")
     assert written is not None
     assert written.models["actor"]["model"] == "a/b"
+
+
+def test_verl_reduces_in_fp32_unless_it_is_told() -> None:
+    """verl/workers/fsdp_workers.py: mixed_precision; another type is one line."""
+    assert job(VERL)["models"]["actor"]["reduce_dtype"] == "float32"
+    said = "actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype={} trainer.n_gpus"
+    found = job(VERL.replace("trainer.n_gpus", said.format("bf16")))
+    assert found["models"]["actor"]["reduce_dtype"] == "bfloat16"
+    with pytest.raises(InputError, match="float32 and bfloat16"):
+        job(VERL.replace("trainer.n_gpus", said.format("fp16")))
+    assert "reduce_dtype" not in job(VERL.replace("per_node=2", "per_node=1"))["models"]["actor"]
+
+
+def test_verls_older_reward_model_is_a_worker_of_its_own() -> None:
+    """RewardModelWorker: a number for each token under FSDP's own CPUOffload, which shards of FSDP1 leave whole."""
+    said = (
+        "reward_model.enable=True reward_model.model.path=c/d reward_model.micro_batch_size_per_gpu=4"
+        " reward_model.model.fsdp_config.param_offload=False trainer.n_gpus"
+    )
+    found = job(VERL.replace("trainer.n_gpus", said))
+    assert found["models"]["reward"] == {
+        "model": "c/d", "strategy": "fsdp1", "between": "host", "head": "value", "attention": "flash",
+    }  # fmt: skip
+    rewards = next(phase for phase in found["phases"] if phase["name"] == "rewards")
+    assert (rewards["does"], rewards["micro_batch"]) == ("forward", 4)
+    tokens = said.replace("micro_batch_size_per_gpu=4", "forward_max_token_len_per_gpu=9000")
+    found = job(VERL.replace("trainer.n_gpus", f"reward_model.use_dynamic_bsz=True {tokens}"))
+    assert next(phase for phase in found["phases"] if phase["name"] == "rewards")["max_tokens"] == 9000
+
+
+def test_a_recipe_of_verl_reads_the_file_beside_its_main() -> None:
+    """recipe/dapo/main_dapo.py: dapo_trainer.yaml, which takes in verl's own ppo_trainer.yaml."""
+    files: dict[str, dict[str, Any]] = {
+        "recipe/dapo/config/dapo_trainer.yaml": {
+            "defaults": ["ppo_trainer", "_self_"], "data": {"max_response_length": 4096},
+        },
+        "verl/trainer/config/ppo_trainer.yaml": {
+            "actor_rollout_ref": {"rollout": {"name": "vllm", "max_num_seqs": 77}}, "data": {"max_response_length": 8},
+        },
+    }  # fmt: skip
+
+    def fetch(path: str, _: str) -> dict[str, Any]:
+        if path not in files:
+            raise InputError(path)
+        return files[path]
+
+    text = VERL.replace("verl.trainer.main_ppo", "recipe.dapo.main_dapo").replace("rollout.name=sglang", "rollout.n=4")
+    written = of_script(text, "run.sh", None, fetch)
+    assert written is not None
+    found = written.table()
+    assert found["completion_len"] == 4096
+    assert (found["models"]["engine"]["engine"], found["models"]["engine"]["max_num_seqs"]) == ("vllm", 77)
 
 
 def test_verl_cuts_sequences_among_ranks() -> None:
@@ -243,11 +302,23 @@ def test_openrlhf_with_engines_of_their_own() -> None:
     text = OPENRLHF.replace("--train.colocate_all", "--train.colocate_actor_ref")
     found = job(text)
     assert list(found["models"]) == ["actor", "engine", "reference"]
-    assert found["models"]["engine"]["where"] == "server"
+    assert (found["models"]["engine"]["where"], found["models"]["engine"]["copies"]) == ("server", 2)
     written = of_script(text, "run.sh", None)
     assert written is not None
-    assert written.gpus == 6
+    assert written.gpus == 8
     assert any("left out" in note for note in written.notes)
+
+
+def test_openrlhf_supervised() -> None:
+    """openrlhf/trainer/sft_trainer.py: the actor's own log-probabilities; a batch is of samples, not of pairs."""
+    text = """deepspeed --module openrlhf.cli.train_sft --model.model_name_or_path a/b --train.batch_size 256 \\
+        --train.micro_batch_size 2 --ds.zero_stage 2 --model.gradient_checkpointing_enable --data.max_len 4096"""
+    written = of_script(text, "run.sh", None)
+    assert written is not None
+    found = job(text)
+    assert found["models"]["policy"]["loss"] == "openrlhf-0.11"
+    assert found["phases"] == [{"name": "update", "does": "train", "models": ["policy"], "micro_batch": 2}]
+    assert (found["prompt_len"], found["completion_len"], written.global_batch) == (2048, 2048, 256)
 
 
 def test_openrlhf_dpo() -> None:
@@ -277,6 +348,7 @@ def test_openrlhf_dpo() -> None:
         (VERL.replace("rollout.n=5", "actor.strategy=megatron"), "actor.strategy is megatron"),
         (VERL.replace("rollout.n=5", "model.use_liger=True"), "use_liger is not said"),
         (VERL.replace("trainer.n_gpus", "reward_model.enable=True trainer.n_gpus"), "a second one"),
+        (VERL.replace("trainer.n_gpus", "agent_grpo.n=16 trainer.n_gpus"), "no word of verl's"),
         (OPENRLHF.replace("--ds.zero_stage 3", "--ds.ring_attn_size 2"), "ring attention"),
         (OPENRLHF.replace("--ds.zero_stage 3", "--train.async_enable"), "a rollout beside the update"),
         (OPENRLHF.replace("--ds.zero_stage 3", "--ds.load_in_4bit"), "load_in_4bit is not said"),
