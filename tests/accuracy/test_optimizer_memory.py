@@ -35,6 +35,20 @@ TORCH = (
     Optimizer("sgd"),
     Optimizer("sgd-momentum"),
     Optimizer("adafactor"),
+    Optimizer("adamw-amsgrad"),
+    Optimizer("sgd-l2"),
+    Optimizer("sgd-momentum-l2"),
+    Optimizer("rmsprop"),
+    Optimizer("rmsprop-l2"),
+    Optimizer("rmsprop-momentum"),
+    Optimizer("rmsprop-momentum-l2"),
+    Optimizer("adagrad"),
+    Optimizer("adadelta"),
+    Optimizer("adadelta-l2"),
+    Optimizer("nadam"),
+    Optimizer("nadam-l2"),
+    Optimizer("radam"),
+    Optimizer("adamax"),
 )
 
 

@@ -25,7 +25,7 @@ ids = torch.zeros(3, 24, dtype=torch.long)
 model(input_ids=ids, labels=ids).loss.backward()
 optimizer.step()
 """
-UNKNOWN = OTHERWISE.replace("torch.optim.SGD", "torch.optim.Adagrad")
+UNKNOWN = OTHERWISE.replace("torch.optim.SGD", "torch.optim.Rprop")
 ENDS = "print('nothing to do')\nraise SystemExit(3)\n"
 
 
@@ -81,7 +81,7 @@ def test_differences_are_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[
         "optimizer is adamw here, but sgd in the script",
         "micro batch is 1 here, but 3 in the script",
     ]
-    assert "optimizer is adamw here, but torch.optim.adagrad.Adagrad in the script" in warnings["unknown"]
+    assert "optimizer is adamw here, but torch.optim.rprop.Rprop in the script" in warnings["unknown"]
     assert len(warnings["ends"]) == 1
     assert "cannot be compared with" in warnings["ends"][0]
     assert "--model" in warnings["ends"][0]

@@ -113,7 +113,7 @@ CAPTURED = {
 REFUSED = {
     "half": (HALF, "its trained weights are in float16"),
     "lbfgs": (PLAIN.format(optimizer="LBFGS(model.parameters())"), "torch.optim.lbfgs.LBFGS"),
-    "adagrad": (PLAIN.format(optimizer="Adagrad(model.parameters())"), "torch.optim.adagrad.Adagrad"),
+    "rprop": (PLAIN.format(optimizer="Rprop(model.parameters())"), "torch.optim.rprop.Rprop"),
 }
 
 

@@ -273,7 +273,7 @@ for x, y in loader:
         facts={**_PLAIN, "models": 2}, parameters=2 * _COUNT, trained=_COUNT,
     ),
     "other_optimizer": Shape(
-        text=_NET + "optimizer = torch.optim.RMSprop(model.parameters())\n"
+        text=_NET + "optimizer = torch.optim.Rprop(model.parameters())\n"
         "model(torch.randn(4, 8).cuda()).sum().backward()\noptimizer.step()\n",
         facts={"optimizer": None, "micro_batch": 4}, parameters=_COUNT,
     ),

@@ -22,6 +22,20 @@ _OPTIONS: dict[Optimizer, dict[str, Any]] = {
     Optimizer("sgd"): {"foreach": True},
     Optimizer("sgd-momentum"): {"foreach": True, "momentum": 0.9},
     Optimizer("adafactor"): {"scale_parameter": False, "relative_step": False},
+    Optimizer("adamw-amsgrad"): {"foreach": True, "amsgrad": True},
+    Optimizer("sgd-l2"): {"foreach": True, "weight_decay": 0.1},
+    Optimizer("sgd-momentum-l2"): {"foreach": True, "momentum": 0.9, "weight_decay": 0.1},
+    Optimizer("rmsprop"): {"foreach": True},
+    Optimizer("rmsprop-l2"): {"foreach": True, "weight_decay": 0.1},
+    Optimizer("rmsprop-momentum"): {"foreach": True, "momentum": 0.9},
+    Optimizer("rmsprop-momentum-l2"): {"foreach": True, "momentum": 0.9, "weight_decay": 0.1},
+    Optimizer("adagrad"): {"foreach": True},
+    Optimizer("adadelta"): {"foreach": True},
+    Optimizer("adadelta-l2"): {"foreach": True, "weight_decay": 0.1},
+    Optimizer("nadam"): {"foreach": True},
+    Optimizer("nadam-l2"): {"foreach": True, "weight_decay": 0.1},
+    Optimizer("radam"): {"foreach": True},
+    Optimizer("adamax"): {"foreach": True},
     Optimizer("muon"): {},
     Optimizer("adamw-8bit"): {"optim_bits": 8},
     Optimizer("lion"): {},
@@ -54,7 +68,8 @@ def _class(optimizer: Optimizer) -> Any:
         import bitsandbytes
 
         return bitsandbytes.optim.AdamW if optimizer == Optimizer("adamw-8bit") else bitsandbytes.optim.Lion
-    return torch.optim.SGD if optimizer in (Optimizer("sgd"), Optimizer("sgd-momentum")) else torch.optim.AdamW
+    classes = ("SGD", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax", "AdamW")
+    return next(getattr(torch.optim, name) for name in classes if name.lower() == optimizer.partition("-")[0])
 
 
 def optimizer_reference(
@@ -69,9 +84,15 @@ def optimizer_reference(
     parameters = [torch.nn.Parameter(torch.randn(s, generator=generator).to(dtype)) for s in shapes]
     for parameter in parameters:
         parameter.grad = torch.randn(parameter.shape, generator=generator).to(dtype)
-    stepper = _class(optimizer)(parameters, lr=1e-3, **{**_OPTIONS[optimizer], **options})
+
+    def made() -> Any:
+        return _class(optimizer)(parameters, lr=1e-3, **{**_OPTIONS[optimizer], **options})
+
+    # Adagrad makes its state as it is made; bitsandbytes makes its tables then, on the host.
+    before = None if optimizer == Optimizer("adagrad") else made()
 
     def body() -> None:
+        stepper = before or made()
         stepper.step()
         mark("first")
         stepper.step()

@@ -14,7 +14,10 @@ from gpu_plan.planner.capture.request import OptimizerFacts
 from gpu_plan.planner.workload.optimizers.registry import optimizers
 from gpu_plan.planner.workload.optimizers.traits import Seen
 
-_OPTIONS = ("fused", "foreach", "momentum", "amsgrad", "nesterov", "maximize", "capturable", "differentiable")
+_OPTIONS = (
+    *("fused", "foreach", "momentum", "amsgrad", "nesterov", "maximize", "capturable", "differentiable"),
+    *("centered", "weight_decay", "decoupled_weight_decay"),
+)
 
 
 @dataclass(slots=True)
@@ -141,6 +144,8 @@ def optimizer_facts(made: Any) -> OptimizerFacts:
     """One optimizer after its first step; bytes of its state as stored, counted once per storage."""
     groups = made.param_groups
     first = {key: groups[0][key] for key in _OPTIONS if key in groups[0]}
+    if "weight_decay" in first:  # biases and norms are often in a group without it, which may be the first
+        first["weight_decay"] = max(float(group.get("weight_decay") or 0.0) for group in groups)
     seen: dict[int, int] = {}
     for state in made.state.values():
         for value in state.values() if isinstance(state, dict) else ():

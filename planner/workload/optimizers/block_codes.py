@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor
 
 PACKAGE = "bitsandbytes"
+SMALLEST_PAGED = 100_000
+"""Elements from which state of a paged optimizer lies in managed memory."""
 _BLOCK = 256
 _SMALLEST_8_BIT = 4096
 _MAP_BYTES = 1024

@@ -43,7 +43,8 @@ class Seen(NamedTuple):
     name: str
     """Of its class."""
     options: Mapping[str, object]
-    """Of its first group: fused, foreach, momentum; of bitsandbytes' optimizers also optim_bits and is_paged."""
+    """Of its first group: fused, foreach, momentum, ...; weight_decay is the most of all groups. Of bitsandbytes'
+    optimizers also optim_bits and is_paged."""
 
     @property
     def is_torch(self) -> bool:

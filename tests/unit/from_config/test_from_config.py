@@ -73,10 +73,10 @@ def test_a_sub_group_for_each_parameter(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_what_is_planned_otherwise_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
-    path.write_text("base_model: x\nmicro_batch_size: 1\noptimizer: rmsprop\nflex_attention: true\n")
+    path.write_text("base_model: x\nmicro_batch_size: 1\noptimizer: adopt_adamw\nflex_attention: true\n")
     _, out, _ = words(path, capsys)
     said = out.partition("Planned otherwise:")[2]
-    for part in ("rmsprop is an optimizer", "flex_attention is an attention"):
+    for part in ("adopt_adamw is an optimizer", "flex_attention is an attention"):
         assert part in said
 
 

@@ -8,6 +8,7 @@ torch/optim/optimizer.py: _default_to_fused_or_foreach takes foreach on accelera
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gpu_plan.planner.workload.optimizers.foreach import lists_of
 from gpu_plan.planner.workload.optimizers.traits import Kept, OptimizerTraits, Ran, Scratch, Seen, passes
 
 if TYPE_CHECKING:
@@ -28,13 +29,15 @@ def _fused_state(tensor: "LocalTensor", full_embeddings: bool) -> Iterator[Kept]
     yield from adam_state(tensor)
 
 
-def foreach_step(scratch: Scratch, tensors: Sequence["LocalTensor"]) -> None:
-    """One list per dtype: the next group's is made before the variable lets go of the last one's."""
-    groups: dict[str, list[int]] = {}
-    for tensor in tensors:
-        groups.setdefault(tensor.dtype, []).append(tensor.nbytes)
-    for sizes in groups.values():
-        scratch.bind("exp_avg_sq_sqrt", sizes)
+foreach_step = lists_of("exp_avg_sq_sqrt")
+"""One list per dtype: the next group's is made before the variable lets go of the last one's. Gradients that Adam's L2
+decay has copied are let go before."""
+
+
+def _amsgrad_state(tensor: "LocalTensor", full_embeddings: bool) -> Iterator[Kept]:
+    """The largest second moment so far beside both."""
+    yield from adam_state(tensor)
+    yield Kept("max_exp_avg_sq", tensor.nbytes)
 
 
 def _loop_step(scratch: Scratch, tensors: Sequence["LocalTensor"]) -> None:
@@ -45,6 +48,10 @@ def _loop_step(scratch: Scratch, tensors: Sequence["LocalTensor"]) -> None:
 
 
 def _captured(seen: Seen) -> bool:
+    return _of_torch(seen) and not seen.options.get("amsgrad")
+
+
+def _of_torch(seen: Seen) -> bool:
     return seen.is_torch and seen.name in ("AdamW", "Adam")
 
 
@@ -123,6 +130,25 @@ KINDS = (
             _captured(seen) and not seen.options.get("fused") and seen.options.get("foreach") is False
         ),
         ran=lambda found: _ran(found, fused=False),
+        explored=None,
+    ),
+    OptimizerTraits(
+        name="adamw-amsgrad",
+        place=13,
+        help="foreach, with the largest second moments",
+        state=_amsgrad_state,
+        step=foreach_step,
+        traffic=passes(25),  # maximum (3) more
+        saved_bytes=(12.0, 6.0),
+        package="",
+        takes_dtensors=True,
+        captured=lambda seen: (
+            _of_torch(seen)
+            and bool(seen.options.get("amsgrad"))
+            and not seen.options.get("fused")
+            and seen.options.get("foreach") is not False
+        ),
+        ran=lambda found: found.package == "torch" and found.kind in ("adam", "adamw") and not found.fused,
         explored=None,
     ),
 )

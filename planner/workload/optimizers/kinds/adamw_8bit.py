@@ -1,4 +1,4 @@
-"""bitsandbytes' 8-bit AdamW, paged or not.
+"""bitsandbytes' AdamW: in 8 bits, paged or not, and paged in 32.
 
 bitsandbytes/optim/optimizer.py (0.50.2): Optimizer2State.init_state. Its kernels work in place.
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpu_plan.planner.workload.optimizers.block_codes import (
     PACKAGE,
+    SMALLEST_PAGED,
     captured_as,
     code_tables,
     coded_traffic,
@@ -20,12 +21,10 @@ from gpu_plan.planner.workload.optimizers.traits import Kept, OptimizerTraits, R
 if TYPE_CHECKING:
     from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor
 
-_SMALLEST_PAGED = 100_000
-
 
 def _state(tensor: "LocalTensor", full_embeddings: bool, *, paged: bool) -> Iterator[Kept]:
     """Two codes a parameter and the largest value of every block, or two fp32 moments."""
-    managed = paged and tensor.numel >= _SMALLEST_PAGED
+    managed = paged and tensor.numel >= SMALLEST_PAGED
     coded = is_coded(tensor, full_embeddings)
     size = tensor.numel if coded else tensor.as_dtype("float32")
     for moment in ("state1", "state2"):
@@ -33,6 +32,12 @@ def _state(tensor: "LocalTensor", full_embeddings: bool, *, paged: bool) -> Iter
     if coded:
         for moment in ("absmax1", "absmax2"):
             yield Kept(moment, largest_bytes(tensor))
+
+
+def _paged_state(tensor: "LocalTensor", full_embeddings: bool) -> Iterator[Kept]:
+    """Two fp32 moments, whatever the parameter's type."""
+    for moment in ("state1", "state2"):
+        yield Kept(moment, tensor.as_dtype("float32"), tensor.numel >= SMALLEST_PAGED)
 
 
 def _ran(found: Ran, *, paged: bool) -> bool:
@@ -69,5 +74,21 @@ KINDS = (
         captured=lambda seen: captured_as(seen, "adam", 8, paged=True),
         ran=partial(_ran, paged=True),
         explored=21,
+    ),
+    OptimizerTraits(
+        name="paged-adamw",
+        place=22,
+        help="bitsandbytes', fp32 moments",
+        state=_paged_state,
+        traffic=lambda element_bytes: 3 * element_bytes + 16,  # one kernel: moments of 4 bytes read and written
+        saved_bytes=(8.0, 8.0),
+        package=PACKAGE,
+        takes_dtensors=False,
+        is_paged=True,
+        optim="paged_adamw_32bit",
+        optim_read=("paged_adamw",),
+        captured=lambda seen: captured_as(seen, "adam", 32, paged=True),
+        ran=lambda found: found.package == PACKAGE and found.kind in ("adamw", "pagedadamw", "pagedadamw32bit"),
+        explored=None,
     ),
 )

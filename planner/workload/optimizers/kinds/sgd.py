@@ -1,12 +1,14 @@
 """torch's SGD, with momentum and without.
 
 torch/optim/sgd.py (2.13): without momentum there is no state; the first momentum buffer is a clone of the gradient;
-without weight decay both paths work in place.
+without weight decay both paths work in place, with it _multi_tensor_sgd copies the gradients.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
+from gpu_plan.planner.workload.optimizers.foreach import DECAYED, decays, lists_of
 from gpu_plan.planner.workload.optimizers.traits import Kept, OptimizerTraits, Ran, Seen, passes
 
 if TYPE_CHECKING:
@@ -21,8 +23,11 @@ def _no_state(tensor: "LocalTensor", full_embeddings: bool) -> Iterator[Kept]:
     return iter(())
 
 
-def _captured(seen: Seen) -> bool:
-    return seen.is_torch and seen.name == "SGD"
+def _captured(seen: Seen, *, momentum: bool, l2: bool) -> bool:
+    """The fused kernel and the loop over tensors copy no list of gradients."""
+    in_place = bool(seen.options.get("fused")) or seen.options.get("foreach") is False
+    copies = decays(seen) and not in_place
+    return seen.is_torch and seen.name == "SGD" and bool(seen.options.get("momentum")) == momentum and copies == l2
 
 
 def _ran(found: Ran) -> bool:
@@ -43,7 +48,7 @@ KINDS = (
         with_momentum="sgd-momentum",
         deepspeed=("sgd",),
         deepspeed_torch=("sgd",),
-        captured=lambda seen: _captured(seen) and not seen.options.get("momentum"),
+        captured=partial(_captured, momentum=False, l2=False),
         ran=_ran,
         classes=("SGD",),
         explored=41,
@@ -56,8 +61,37 @@ KINDS = (
         saved_bytes=(4.0, 4.0),
         package="",
         takes_dtensors=True,
-        captured=lambda seen: _captured(seen) and bool(seen.options.get("momentum")),
+        captured=partial(_captured, momentum=True, l2=False),
         ran=_ran,
         explored=40,
+    ),
+    OptimizerTraits(
+        name="sgd-l2",
+        place=42,
+        help="with weight decay",
+        state=_no_state,
+        step=lists_of(DECAYED),
+        traffic=passes(6),
+        saved_bytes=(0.0, 0.0),
+        package="",
+        takes_dtensors=True,
+        with_momentum="sgd-momentum-l2",
+        captured=partial(_captured, momentum=False, l2=True),
+        ran=_ran,
+        explored=None,
+    ),
+    OptimizerTraits(
+        name="sgd-momentum-l2",
+        place=43,
+        help="with weight decay",
+        state=_momentum_state,
+        step=lists_of(DECAYED),
+        traffic=passes(11),
+        saved_bytes=(4.0, 4.0),
+        package="",
+        takes_dtensors=True,
+        captured=partial(_captured, momentum=True, l2=True),
+        ran=_ran,
+        explored=None,
     ),
 )
