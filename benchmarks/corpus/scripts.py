@@ -7,7 +7,7 @@ FOLDER holds the checkouts (see `listing`); LABEL (`before`, `after`) names the 
 user would have installed beside this project's own versions lies under --packages. NAME is a part of names of
 `expected_scripts.json`; without one all are run, those too that cannot run on the installed versions: a refusal in one
 line is what they must give. --draw held runs the second draw, of `held`, --draw third that of `third`, and so on
-to --draw eighth.
+to --draw ninth.
 
 right    every value that the text tells is the captured one
 wrong    one is not
@@ -47,6 +47,8 @@ SEVENTH = _HERE / "expected_seventh_scripts.json"
 SEVENTH_RESULTS = RESULTS.with_name("corpus_seventh_scripts.json")
 EIGHTH = _HERE / "expected_eighth_scripts.json"
 EIGHTH_RESULTS = RESULTS.with_name("corpus_eighth_scripts.json")
+NINTH = _HERE / "expected_ninth_scripts.json"
+NINTH_RESULTS = RESULTS.with_name("corpus_ninth_scripts.json")
 _DRAWS = {
     "first": (EXPECTED, RESULTS),
     "held": (HELD, HELD_RESULTS),
@@ -56,6 +58,7 @@ _DRAWS = {
     "sixth": (SIXTH, SIXTH_RESULTS),
     "seventh": (SEVENTH, SEVENTH_RESULTS),
     "eighth": (EIGHTH, EIGHTH_RESULTS),
+    "ninth": (NINTH, NINTH_RESULTS),
 }
 _GPUS = "1xA100-80GB"
 _SHOWN = 240

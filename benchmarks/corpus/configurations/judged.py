@@ -1,6 +1,6 @@
 """`plan from-config` on each drawn configuration, against what was expected of it.
 
-    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held|third|...|sixth]
+    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held|third|...|seventh]
 
 Each file is read on eight H100s, or on as many as it says itself. It ends
 
@@ -110,7 +110,7 @@ def main(words: list[str]) -> int:
     rows, missing = [], []
     # The later draws' expectations are beside those of the first.
     listed = HERE / next(
-        (f"{name}.json" for name in ("held", "third", "fourth", "fifth", "sixth") if stage.startswith(name)),
+        (f"{name}.json" for name in ("held", "third", "fourth", "fifth", "sixth", "seventh") if stage.startswith(name)),
         "expected.json",
     )
     for expected in json.loads(listed.read_text()):
