@@ -114,6 +114,15 @@ def _meta(values: dict[str, object]) -> Callable[[Path], None]:
     return make
 
 
+def _array(row: dict[str, object]) -> Callable[[Path], None]:
+    """64 rows like this one, in one array."""
+
+    def make(path: Path) -> None:
+        path.write_text(json.dumps([row] * 64))
+
+    return make
+
+
 def _jsonl(row: dict[str, object]) -> Callable[[Path], None]:
     """64 rows like this one, one a line."""
 
@@ -152,6 +161,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "cora": _cora,
     "ett": _ett,
     "distill": _distill,
+    "chats": _array({"messages": [{"role": "user", "content": _WORDS}, {"role": "assistant", "content": _WORDS}]}),
     "phrases": _jsonl({"sentence": _WORDS, "label": "neutral"}),
     "lines": _jsonl({"text": _WORDS * 4}),
     "sums": _jsonl({"question": "1 + 2", "answer": "3", "num_terms": 2, "num_digits": 1}),
