@@ -16,7 +16,7 @@ from gpu_plan.planner.strategy.known import unsharded
 
 _ORDER = (
     "recipe", "generations", "prompt-len", "completion-len", "reference", "vllm",
-    "gpu-memory-utilization", "vllm-tp", "vllm-sleep", "strategy", "dp-replicate", "cp", "offload", "precision",
+    "gpu-memory-utilization", "vllm-tp", "vllm-sleep", "strategy", "dp-replicate", "tp", "cp", "offload", "precision",
     "optimizer", "micro-batch", "grad-accum", "global-batch",
     "seq-len", "checkpointing", "attention", "peft", "lora-rank", "lora-targets", "fused-loss", "stack",
 )  # fmt: skip

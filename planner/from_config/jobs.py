@@ -8,9 +8,9 @@ arguments/rlhf_args.py; princeton-nlp/SimPO scripts/simpo_config.py.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gpu_plan.planner.errors import InputError, NotBuiltError
+from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.formats.trainers import oumi
-from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.reading import Reading, of_several_models
 from gpu_plan.planner.from_config.shell.launched import stem
 from gpu_plan.planner.from_config.signs import Content
 from gpu_plan.planner.from_config.table import Table
@@ -88,12 +88,12 @@ def job_of(content: Content, kind: str, path: str, script: str | None = None) ->
     """The recipe that a file of this kind names, or that of the script whose options it gives; None for supervised
     steps of one model.
 
-    NotBuiltError or InputError in one line for a job that no recipe is.
+    UsageError or InputError in one line for a job that no recipe is.
     """
     if script is not None:
         return _by_script(script, content, path)
     if kind == "llamafactory-v1" and (named := _called(content, path)) is not None:
-        raise NotBuiltError(f"{path}: {named.source}, a job of several models: its own loop does it: planning for it")
+        raise of_several_models(f"{path}: {named.source}", "its own loop does it")
     if kind == "oumi":
         return _of_oumi(content, path)
     found = _by_word(content, kind, path) or (_of_trl(content, path) if kind == "trainer" else None)
@@ -104,8 +104,7 @@ def job_of(content: Content, kind: str, path: str, script: str | None = None) ->
         return None
     what, signs = other[0].title, ", ".join(other[1][:3])
     because = _OWN_LOOPS.get(kind)
-    job = f"{what} ({signs}), a job of several models"
-    raise NotBuiltError(f"{path}: {job}: {because}: planning for it" if because else f"{path}: {job}: planning for it")
+    raise of_several_models(f"{path}: {what} ({signs})", because or "")
 
 
 def _with_known_loss(job: NamedJob, content: Content, path: str) -> NamedJob:
@@ -127,7 +126,7 @@ def _by_script(script: str, content: Content, path: str) -> NamedJob | None:
     words = [_NICKNAMES.get(word, word) for word in stem(script)]
     gone = next((word for word in words if word in GONE), None)
     if gone is not None:
-        raise NotBuiltError(f"{path}: {visible(script)}, a job of several models: {GONE[gone]}: planning for it")
+        raise of_several_models(f"{path}: {visible(script)}", GONE[gone])
     named = next((recipe for recipe in _RECIPES if recipe in words), None)
     if named is not None:
         return NamedJob(recipe=named, source=visible(script))
@@ -158,16 +157,14 @@ def _by_word(content: Content, kind: str, path: str) -> NamedJob | None:
         return NamedJob(recipe=recipe, source=f"{key}: {word}")
     own = "its GRPO trainer is its own" if word == "grpo" else "no recipe is known for it"
     because = _WITHOUT.get(word, own)
-    raise NotBuiltError(f"{path}: {key}: {word}, a job of several models: {because}: planning for it")
+    raise of_several_models(f"{path}: {key}: {word}", because)
 
 
 def _of_oumi(content: Content, path: str) -> NamedJob | None:
     """Its trainer's name."""
     word = oumi.trainer_of(content)
     if word in oumi.OTHERS:
-        raise NotBuiltError(
-            f"{path}: training.trainer_type: {word}, a job of several models: {oumi.OTHERS[word]}: planning for it"
-        )
+        raise of_several_models(f"{path}: training.trainer_type: {word}", oumi.OTHERS[word])
     recipe = oumi.JOBS.get(word)
     return None if recipe is None else NamedJob(recipe=recipe, source=f"training.trainer_type: {word}")
 

@@ -108,7 +108,7 @@ def recognise(content: Content, where: str) -> tuple[Kind, tuple[str, ...]]:
     if name not in found:
         shown = ", ".join(str(key)[:30] for key in list(content)[:3])
         raise InputError(
-            f"{where} is not a configuration of a known kind ({shown or 'empty'}): name it with --kind, one of"
-            f" {', '.join(KINDS)}"
+            f"{where} is not a configuration of a known kind ({shown or 'empty'}): if a script of yours reads it, plan"
+            f" that script (plan train.py ...); else name its kind with --kind, one of {', '.join(KINDS)}"
         )
     return KINDS[name], found[name]

@@ -3,12 +3,21 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.workload.stacks.registry import Stack
 
 Fetch = Callable[[str, str], Mapping[str, object]]
 """Content of another configuration file by its path as written, and the key that names it; PlanError if it cannot."""
+
+
+def of_several_models(job: str, because: str = "") -> UsageError:
+    """What to raise for a job of several models that no recipe is; `job` begins with the file."""
+    why = f": {because}" if because else ""
+    return UsageError(
+        f"{job}, a job of several models{why}: no recipe plans it; say its models and phases as a job document"
+        " (plan JOB.toml), or plan the script that runs it (plan train.py)"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

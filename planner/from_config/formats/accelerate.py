@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from gpu_plan.planner.errors import NotBuiltError
 from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed, say_swapping
 from gpu_plan.planner.from_config.formats.fsdp import read_fsdp, version_of
 from gpu_plan.planner.from_config.formats.shared import clipping, compiled, settings_of
@@ -38,7 +37,10 @@ def read(reading: Reading) -> None:
     elif kind in ("MULTI_GPU", "MULTI_CPU", "NO"):
         reading.plain = True
     elif kind == "MEGATRON_LM":
-        raise NotBuiltError("--strategy megatron")
+        raise reading.contradiction(
+            "distributed_type MEGATRON_LM is Accelerate's old way into Megatron-LM, which is not planned: plan MODEL"
+            " --strategy megatron plans Megatron-core's own trainer"
+        )
     else:
         raise reading.contradiction(f"distributed_type {kind} is not planned for: GPUs and CPUs are")
     precision = _word(table, "mixed_precision")
@@ -165,12 +167,10 @@ def _parallel(reading: Reading, table: Table | None, kind: str) -> None:
         name: table.count(f"parallelism_config_{name}_size") or 1
         for name in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
     }
-    if sizes["tp"] > 1:
-        raise NotBuiltError(f"parallelism_config_tp_size {sizes['tp']}, --tp")
     _shared_tokens(reading, table, kind, sizes)
-    product = sizes["dp_replicate"] * sizes["dp_shard"] * sizes["cp"]
+    product = sizes["dp_replicate"] * sizes["dp_shard"] * sizes["cp"] * sizes["tp"]
     if reading.processes is not None and product not in (1, reading.processes) and sizes["sp"] == 1:
-        cut = f" x cp_size {sizes['cp']}" if sizes["cp"] > 1 else ""
+        cut = "".join(f" x {name}_size {sizes[name]}" for name in ("cp", "tp") if sizes[name] > 1)
         raise reading.contradiction(
             f"dp_replicate_size {sizes['dp_replicate']} x dp_shard_size {sizes['dp_shard']}{cut} is {product}, and"
             f" num_processes is {reading.processes}"
@@ -182,6 +182,23 @@ def _parallel(reading: Reading, table: Table | None, kind: str) -> None:
         source = f"dp_replicate_size: {sizes['dp_replicate']}"
         reading.say("strategy", strategy_by(Engine.FSDP2, replicates=True).name, source)
         reading.say("dp-replicate", sizes["dp_replicate"], source)
+    if sizes["tp"] > 1:
+        _shared_layers(reading, kind, sizes)
+
+
+def _shared_layers(reading: Reading, kind: str, sizes: Mapping[str, int]) -> None:
+    """`tp_size`: transformers' own plan of the class, alone or beside FSDP2 (state.py: it refuses the others)."""
+    source = f"parallelism_config_tp_size: {sizes['tp']}"
+    alone = sizes["dp_replicate"] == sizes["dp_shard"] == sizes["cp"] == 1
+    if kind == "FSDP" and reading.value("strategy") == strategy_by(Engine.FSDP1).name:
+        raise reading.contradiction(f"{source} needs fsdp_version 2")
+    if kind != "FSDP" and not alone:
+        raise reading.contradiction(f"{source} beside other degrees needs distributed_type FSDP of version 2")
+    if kind != "FSDP":
+        reading.said.pop("strategy", None)
+        reading.plain = False
+        reading.say("strategy", strategy_by(Engine.DTENSOR, stage=0).name, source)
+    reading.say("tp", sizes["tp"], source)
 
 
 def _shared_tokens(reading: Reading, table: Table, kind: str, sizes: Mapping[str, int]) -> None:

@@ -211,7 +211,23 @@ def _batch(reading: Reading, table: Table) -> None:
     if steps is not None:
         reading.say("grad-accum", steps, f"{table.name('gradient_accumulation_steps')}: {steps}")
     if whole is not None:
-        reading.say("global-batch", whole, f"{table.name('train_batch_size')}: {whole}")
+        source = f"{table.name('train_batch_size')}: {whole}"
+        reading.say("global-batch", whole, source)
+        if micro is None and steps is None and not reading.trainer and reading.value("micro-batch") is None:
+            _alone(reading, table, whole, source)
+
+
+def _alone(reading: Reading, table: Table, whole: int, source: str) -> None:
+    """The batch of all ranks alone is one micro batch on each: runtime/config.py, _set_batch_related_parameters.
+
+    Where a Trainer or Accelerate may fill in the others (`auto`), nothing follows from it.
+    """
+    others = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    count = reading.count
+    if count is None or whole % count or any(table.peek(key) == AUTO for key in others):
+        return
+    reading.say("micro-batch", whole // count, f"{source} over {count} processes")
+    reading.say("grad-accum", 1, source)
 
 
 def _optimizer(reading: Reading, table: Table | None) -> None:

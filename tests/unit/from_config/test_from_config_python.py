@@ -36,7 +36,7 @@ def llama3_8b_float8() -> Trainer.Config:
 
 def spread():
     config = llama3_8b()
-    config.parallelism.tensor_parallel_degree = 8
+    config.parallelism.pipeline_parallel_degree = 8
     return config
 
 def by_environment():
@@ -69,7 +69,7 @@ READ = {
     ),
 }
 REFUSED = {
-    "spread": "parallelism.tensor_parallel_degree above 1, --tp is not built yet",
+    "spread": "parallelism.pipeline_parallel_degree 8 is not planned as torchtitan does it",
     "by_environment": "training.max_context_length is computed in line",
     "in_a_loop": "of in_a_loop is computed: nothing here runs to know it",
     "endless": "calls itself",

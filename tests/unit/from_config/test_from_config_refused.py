@@ -25,11 +25,11 @@ REFUSED = {
     "torchtune in two dimensions": (
         "model: {_component_: torchtune.models.llama3.llama3_70b}\noptimizer: {_component_: torch.optim.AdamW}\n"
         "loss: {_component_: x}\ntensor_parallel_dim: 8\n",
-        "tensor_parallel_dim above 1, --tp is not built yet",
+        "tensor_parallel_dim above 1 is not planned as torchtune does it",
     ),
     "torchtitan in two dimensions": (
         "model: {name: llama3}\ntraining: {}\nparallelism: {pipeline_parallel_degree: 4}\n",
-        "parallelism.pipeline_parallel_degree above 1, --pp is not built yet",
+        "parallelism.pipeline_parallel_degree 4 is not planned as torchtitan does it",
     ),
     "torchtitan of images": ("model: {name: flux}\ntraining: {}\nparallelism: {}\n", "flux is not a language model"),
     "litgpt whose batch is too small": (
@@ -83,7 +83,7 @@ REFUSED = {
     "prediction of LLaMA-Factory": (HEAD + "finetuning_type: lora\ndo_predict: true\n", "nothing is trained"),
     "context parallel of LLaMA-Factory v1": (
         "model: x\ntrain_dataset: d\ndist_config: {name: fsdp2}\ncp_size: 2\n",
-        "cp_size above 1, --cp as LLaMA-Factory has it is not built yet",
+        "cp_size above 1 is not planned as LLaMA-Factory does it",
     ),
     "export of LLaMA-Factory v1": ("model: x\npeft_config: {name: lora, export_dir: d}\n", "no train_dataset"),
     "a part of verl's": ("_target_: verl.workers.config.FSDPOptimizerConfig\nlr: 1e-3\n", "is a verl configuration"),
@@ -107,8 +107,8 @@ REFUSED = {
     ),
     "prefixes": (HEAD + "delta_type: prefix\n", "is a training of prefixes, prompts or deltas (by delta_type)"),
     "degrees of an old torchtitan": (
-        "model: {name: llama3}\ntraining: {tensor_parallel_degree: 2}\nactivation_checkpoint: {mode: none}\n",
-        "training.tensor_parallel_degree above 1",
+        "model: {name: llama3}\ntraining: {pipeline_parallel_degree: 2}\nactivation_checkpoint: {mode: none}\n",
+        "training.pipeline_parallel_degree 2 is not planned as torchtitan does it",
     ),
     "an evaluation of LLaMA-Factory": (
         "model_name_or_path: x\nfinetuning_type: lora\ntemplate: y\ntask: mmlu_test\nn_shot: 5\n",
@@ -162,14 +162,14 @@ REFUSED = {
     "4 bits without adapters": ("base_model: x\nload_in_4bit: true\n", "need an adapter"),
     "two attentions": ("base_model: x\nflash_attention: true\nsdp_attention: true\n", "are both true: keep one"),
     "full and quantised": ("finetuning_type: full\nquantization_bit: 4\n", "only adapters train so"),
-    "tensor parallel": ("base_model: x\ntensor_parallel_size: 2\n", "not built yet"),
+    "tensor parallel": ("base_model: x\ntensor_parallel_size: 2\n", "of which --tp is the nearest"),
     "autotrain": (
         "task: llm-sft\nbase_model: x\nproject_name: p\nbackend: local\nparams: {epochs: 2, peft: true}\n",
         "is an AutoTrain configuration (by task, params, project_name), which is not read yet",
     ),
     "fms-hf-tuning": (HEAD + "accelerate_launch_args: {use_fsdp: true}\n", "is an fms-hf-tuning job"),
     "a mode that Firefly has not": (HEAD + "train_mode: freeze\n", "use full, lora or qlora"),
-    "megatron": ("distributed_type: MEGATRON_LM\n", "not built yet"),
+    "megatron": ("distributed_type: MEGATRON_LM\n", "plan MODEL --strategy megatron"),
 }
 
 

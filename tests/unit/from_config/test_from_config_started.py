@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_plan.planner.errors import InputError, NotBuiltError, PlanError, UnreachableError
+from gpu_plan.planner.errors import InputError, PlanError, UnreachableError, UsageError
 from gpu_plan.planner.from_config.convert import Converted, convert
 from gpu_plan.planner.from_config.documents.find import of_script
 from gpu_plan.planner.from_config.shell.launched import launched_of
@@ -112,7 +112,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_nothing_of_a_started_script_is_guessed(text: str) -> None:
-    with pytest.raises((InputError, NotBuiltError), match=REFUSED[text]):
+    with pytest.raises((InputError, UsageError), match=REFUSED[text]):
         read(text)
 
 

@@ -6,7 +6,7 @@ model_engine.py (fp32 weights where all are trained, torch's AdamW), v1/plugins/
 
 from collections.abc import Mapping
 
-from gpu_plan.planner.errors import NotBuiltError
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed
 from gpu_plan.planner.from_config.formats.shared import (
     clipping,
@@ -43,10 +43,16 @@ def read(reading: Reading) -> None:
     if not table.has("train_dataset"):
         raise reading.contradiction("there is no train_dataset: nothing is trained")
     if (table.count("cp_size") or 1) > 1:
-        raise NotBuiltError("cp_size above 1, --cp as LLaMA-Factory has it")
+        raise UsageError(
+            f"{table.where}: cp_size above 1 is not planned as LLaMA-Factory does it: say the job with the options of"
+            " `plan MODEL`, of which --cp is the nearest"
+        )
     kind = table.word("model_class") or "llm"
     if kind != "llm":
-        raise NotBuiltError(f"model_class: {kind}")
+        raise UsageError(
+            f"{table.where}: model_class: {kind} is no language model, and such alone are planned from this kind: say"
+            " the job with the options of `plan MODEL`"
+        )
     say_stack(reading, Stack.ACCELERATE, f"{_WHOSE} shards as Accelerate does")
     reading.model = table.word("model")
     length, micro = table.count("cutoff_len"), table.count("micro_batch_size")

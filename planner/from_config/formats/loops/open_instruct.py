@@ -4,7 +4,6 @@ Meanings and defaults, of 2026-08: open_instruct/finetune.py (FlatArguments, mai
 (detect_hf_attn_implementation). How the model is spread is said by the launch command.
 """
 
-from gpu_plan.planner.errors import NotBuiltError
 from gpu_plan.planner.from_config.formats.shared import (
     clipping,
     say_adapters,
@@ -13,7 +12,7 @@ from gpu_plan.planner.from_config.formats.shared import (
     say_otherwise,
     say_stack,
 )
-from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.reading import Reading, of_several_models
 from gpu_plan.planner.from_config.signs import given
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.workload.optimizers.registry import by_word
@@ -37,9 +36,7 @@ def read(reading: Reading) -> None:
     """Notes what `accelerate launch open_instruct/finetune.py` would do."""
     table = reading.table
     if table.has("num_epochs"):  # dpo_tune_cache.py's name for it; finetune.py has num_train_epochs
-        raise NotBuiltError(
-            f"{table.where}: preference training (num_epochs), a job of several models: planning for it"
-        )
+        raise of_several_models(f"{table.where}: preference training (num_epochs)")
     say_stack(reading, Stack.ACCELERATE, "finetune.py runs Accelerate")
     reading.model = table.word("model_name_or_path")
     micro, steps = table.count("per_device_train_batch_size"), table.count("gradient_accumulation_steps")

@@ -4,7 +4,7 @@ Meanings and defaults, of 0.2.2: torchtitan/config/job_config.py, models/*/infra
 that are left, fp32 weights computed in bfloat16), distributed/activation_checkpoint.py.
 """
 
-from gpu_plan.planner.errors import NotBuiltError
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.from_config.formats.hub_names import hub_id
 from gpu_plan.planner.from_config.formats.shared import clipping, compiled, say_mixed, say_otherwise, say_stack
 from gpu_plan.planner.from_config.reading import Reading
@@ -19,10 +19,9 @@ from gpu_plan.planner.workload.stacks.registry import Stack
 SIGNS = first(together("model", "training", "parallelism"), together("model", "training", "activation_checkpoint"))
 
 _WHOSE = "torchtitan"
-_DEGREES = {
-    "tensor_parallel_degree": "--tp", "pipeline_parallel_degree": "--pp", "expert_parallel_degree": "--ep",
-    "context_parallel_degree": "--cp of torchtitan's own models",
-}  # fmt: skip
+_TENSOR = "tensor_parallel_degree"
+_DEGREES = {"pipeline_parallel_degree": "pp", "expert_parallel_degree": "ep", "context_parallel_degree": "cp"}
+"""What torchtitan does in a way of its own that is not planned, and the option of the way that is."""
 _OF_DEGREES = (
     "enable_async_tensor_parallel", "expert_tensor_parallel_degree", "pipeline_parallel_schedule",
     "context_parallel_rotate_method", "disable_loss_parallel", "pipeline_parallel_microbatch_size",
@@ -30,6 +29,15 @@ _OF_DEGREES = (
 _SHARDED = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 _TOKENS, _CONTEXT = "num_tokens_per_microbatch_per_dp_rank", "max_context_length"
 _NO_LANGUAGE = ("flux",)
+_OWN_TOKENIZERS = ("/tokenizer", "/tokenizer.model")
+"""What a path to a tokenizer ends in that says nothing of the model."""
+_FLAVORS = {
+    ("llama3", "8B"): "meta-llama/Llama-3.1-8B", ("llama3", "70B"): "meta-llama/Llama-3.1-70B",
+    ("llama3", "405B"): "meta-llama/Llama-3.1-405B", ("llama2", "7B"): "meta-llama/Llama-2-7b-hf",
+    ("llama2", "13B"): "meta-llama/Llama-2-13b-hf", ("llama2", "70B"): "meta-llama/Llama-2-70b-hf",
+    **{("qwen3", size): f"Qwen/Qwen3-{size}" for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B")},
+}  # fmt: skip
+"""The hub's model of the same sizes where no folder names one: torchtitan/models/{llama3,qwen3}/__init__.py."""
 _OPTIMIZERS = {"fused": "adamw_torch_fused", "foreach": "adamw_torch", "for-loop": "adamw_hf"}
 
 
@@ -66,32 +74,63 @@ def _model(reading: Reading, model: Table) -> None:
     assets = model.word(key)
     reading.model = hub_id(assets) if assets else None
     what = f"model.name: {name}, flavor: {flavor}"
-    if reading.model is None:
+    own = assets is None or assets.rstrip("/").endswith(_OWN_TOKENIZERS)
+    if reading.model is None and own and (name, flavor) in _FLAVORS:
+        reading.model = _FLAVORS[name, flavor]
+        reading.notes.append(f"{what} has the sizes of {reading.model}")
+    elif reading.model is None:
         reading.notes.append(f"{what} is planned as the MODEL that you name")
     else:
         reading.notes.append(f"{what}: model.{key} {assets} is taken for {reading.model}")
 
 
-def _degrees(reading: Reading) -> Table:
-    """Where the degrees stand: a table of their own, or until 0.0.2 `training` and `experimental`."""
+def _degrees(reading: Reading) -> tuple[Table, int]:
+    """Where the degrees stand (a table of their own, or until 0.0.2 `training` and `experimental`), and that of --tp.
+
+    Raises:
+        UsageError: One that is not planned as torchtitan does it.
+    """
     places = [_inner(reading, name) for name in ("parallelism", "training", "experimental")]
+    tensor = 1
     for place in places:
         for key, option in _DEGREES.items():
-            if (place.count(key) or 1) > 1:
-                raise NotBuiltError(f"{place.name(key)} above 1, {option}")
+            degree = place.count(key) or 1
+            if degree > 1:
+                raise UsageError(
+                    f"{reading.table.where}: {place.name(key)} {degree} is not planned as torchtitan does it: say the"
+                    f" job with the options of `plan MODEL`, of which --{option} is the nearest"
+                )
+        degree = place.count(_TENSOR) or 1
+        if degree > 1:
+            tensor = degree
+            reading.say("tp", degree, f"{place.name(_TENSOR)}: {degree}")
+            _beside(reading, place)
         for key in _OF_DEGREES:
             place.raw(key)  # of no use where each degree is 1
-    return next((place for place in places if any(place.has(key) for key in _SHARDED)), places[0])
+    return next((place for place in places if any(place.has(key) for key in _SHARDED)), places[0]), tensor
+
+
+def _beside(reading: Reading, place: Table) -> None:
+    """What changes memory or time beside a degree of tensor parallel."""
+    if place.flag("disable_loss_parallel"):
+        reading.approximate(f"{place.name('disable_loss_parallel')}: true: planned with logits cut over the ranks")
+    if place.flag("enable_async_tensor_parallel"):
+        reading.approximate(f"{place.name('enable_async_tensor_parallel')}: true: planned without the overlap")
 
 
 def _spread(reading: Reading, training: Table) -> None:
-    parallel = _degrees(reading)
+    parallel, tensor = _degrees(reading)
     replicas = parallel.count("data_parallel_replicate_degree") or 1
     shards = parallel.raw("data_parallel_shard_degree")
     fixed = shards if isinstance(shards, int) and not isinstance(shards, bool) and shards > 0 else None
     if fixed is not None:
-        reading.processes = replicas * fixed
+        reading.processes = replicas * fixed * tensor
     if replicas > 1 and fixed == 1:
+        if tensor > 1:
+            raise reading.contradiction(
+                "data_parallel_shard_degree 1 beside replicas and tensor parallel: plan MODEL --strategy hsdp --tp"
+                " shards as well, so leave it at -1"
+            )
         reading.plain = True
         return
     source = f"parallelism.data_parallel_shard_degree: {shards if shards is not None else -1}"
@@ -99,8 +138,11 @@ def _spread(reading: Reading, training: Table) -> None:
         source = f"parallelism.data_parallel_replicate_degree: {replicas}"
         reading.say("strategy", strategy_by(Engine.FSDP2, replicates=True).name, source)
         reading.say("dp-replicate", replicas, source)
-    elif fixed == 1 or reading.count == 1:
+    elif tensor == 1 and (fixed == 1 or reading.count == 1):
         reading.plain = True
+        return
+    elif fixed == 1:
+        reading.say("strategy", strategy_by(Engine.DTENSOR, stage=0).name, "data_parallel_shard_degree: 1")
         return
     else:
         reading.say("strategy", strategy_by(Engine.FSDP2).name, source)
@@ -146,8 +188,13 @@ def _packed_batch(reading: Reading, training: Table) -> None:
 
 def _precision(reading: Reading, model: Table, training: Table) -> None:
     converters = model.names("converters")
-    if any("float8" in name for name in converters):
-        say_mixed(reading, "fp8", "model.converters: float8")
+    if reading.value("strategy") == strategy_by(Engine.DTENSOR, stage=0).name:
+        # torchtitan/distributed/utils.py, maybe_enable_amp: without FSDP beside it the types asked for have no effect.
+        say_mixed(reading, "no", f"{_WHOSE}: tensor parallel alone computes in float32")
+        return
+    older = _inner(reading, "float8").flag("enable_float8_linear")  # until 0.0.2
+    if older or any("float8" in name for name in converters):
+        say_mixed(reading, "fp8", "float8.enable_float8_linear: true" if older else "model.converters: float8")
     elif (training.word("dtype") or "float32") == "bfloat16":
         reading.say("precision", pure_in("bfloat16"), "training.dtype: bfloat16")
     elif (training.word("mixed_precision_param") or "bfloat16") == "float32":

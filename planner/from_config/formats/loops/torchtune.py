@@ -7,7 +7,7 @@ name), torchtune/models/llama3/_model_builders.py and its like.
 
 from collections.abc import Mapping
 
-from gpu_plan.planner.errors import NotBuiltError
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.from_config.formats.hub_names import hub_id
 from gpu_plan.planner.from_config.formats.shared import (
     clipping,
@@ -17,7 +17,7 @@ from gpu_plan.planner.from_config.formats.shared import (
     say_otherwise,
     say_stack,
 )
-from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.reading import Reading, of_several_models
 from gpu_plan.planner.from_config.signs import Content
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import strategy_by
@@ -33,7 +33,7 @@ _TARGETS = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "output_
 _MLP = ("gate_proj", "up_proj", "down_proj")
 _FUSED_WEIGHTS = ("phi3", "phi4")
 """Builders whose q, k, v and MLP are single matrices on the hub."""
-_DEGREES = {"tensor_parallel_dim": "--tp", "context_parallel_dim": "--cp of torchtune's own loop"}
+_DEGREES = {"tensor_parallel_dim": "tp", "context_parallel_dim": "cp"}
 _TYPES = {"bf16": "bfloat16", "fp32": "float32"}
 _OTHERWISE = {
     "quantizer": "planned without the fake quantisation of weights and activations",
@@ -60,7 +60,10 @@ def read(reading: Reading) -> None:
     _trains(reading, table)
     for key, option in _DEGREES.items():
         if (table.count(key) or 1) > 1:
-            raise NotBuiltError(f"{key} above 1, {option}")
+            raise UsageError(
+                f"{table.where}: {key} above 1 is not planned as torchtune does it: say the job with the options of"
+                f" `plan MODEL`, of which --{option} is the nearest"
+            )
     say_stack(reading, Stack.TORCHTUNE, "torchtune runs a loop of its own")
     _model(reading, table, builder)
     _batch(reading, table)
@@ -96,9 +99,7 @@ def _trains(reading: Reading, table: Table) -> None:
     if ".rlhf." in path or any(
         table.has(key) for key in ("ref_checkpointer", "reward_and_value_model", "forward_batch_size")
     ):
-        raise NotBuiltError(
-            f"{table.where}: preference training or reinforcement learning, a job of several models: planning for it"
-        )
+        raise of_several_models(f"{table.where}: preference training or reinforcement learning")
     if not table.has("optimizer") or loss is None:
         raise reading.contradiction("there is no optimizer or no loss: the recipe trains nothing")
     for key in ("kd_loss", "teacher_model", "early_exit_loss", "layer_dropout"):

@@ -7,7 +7,7 @@ cut_cross_entropy}/args.py.
 
 from collections.abc import Mapping
 
-from gpu_plan.planner.errors import NotBuiltError
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed
 from gpu_plan.planner.from_config.formats.fsdp import read_fsdp, version_of
 from gpu_plan.planner.from_config.formats.shared import (
@@ -43,10 +43,10 @@ _FLAGS = {
     "sage_attention": None,
 }
 _DEGREES = {
-    "tensor_parallel_size": "--tp",
-    "context_parallel_size": "--cp by ring-flash-attn",
-    "sequence_parallel_degree": "--cp by ring-flash-attn",
-    "expert_parallel_size": "--ep",
+    "tensor_parallel_size": "tp",
+    "context_parallel_size": "cp",
+    "sequence_parallel_degree": "cp",
+    "expert_parallel_size": "ep",
 }
 _OTHERWISE = {
     "unfrozen_parameters": "planned with all parameters trained",
@@ -170,7 +170,11 @@ def _attention(reading: Reading, table: Table) -> None:
 def _parallel(reading: Reading, table: Table) -> None:
     for key, option in _DEGREES.items():
         if (table.count(key) or 1) > 1:
-            raise NotBuiltError(f"{key} above 1, {option}")
+            how = "by ring-flash-attn" if option == "cp" else "as axolotl does it"
+            raise UsageError(
+                f"{table.where}: {key} above 1 is not planned {how}: say the job with the options of `plan MODEL`, of"
+                f" which --{option} is the nearest"
+            )
     deepspeed, config = table.raw("deepspeed"), table.table("fsdp_config")
     words = tuple(str(word).lower() for word in table.names("fsdp"))
     sharded = bool(words) or config is not None
