@@ -61,7 +61,7 @@ def convert(
     `launched` the command that gives `content` to a script.
 
     Raises InputError or UsageError in one line for an unknown kind, a value of the wrong form or a contradiction, and
-    NotBuiltError for parallelism that this version does not plan.
+    UsageError for parallelism that is not planned as the tool does it.
     """
     found, signs = (find_kind(kind), ()) if kind else recognise(content, path)
     job = job_of(content, found.name, path, None if launched is None else launched.script)

@@ -8,7 +8,7 @@ arguments/rlhf_args.py; princeton-nlp/SimPO scripts/simpo_config.py.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.from_config.formats.trainers import oumi
 from gpu_plan.planner.from_config.reading import Reading, of_several_models
 from gpu_plan.planner.from_config.shell.launched import stem
@@ -108,16 +108,16 @@ def job_of(content: Content, kind: str, path: str, script: str | None = None) ->
 
 
 def _with_known_loss(job: NamedJob, content: Content, path: str) -> NamedJob:
-    """The job; NotBuiltError for a loss that is none of its trainer's in any release."""
+    """The job; UsageError for a loss that is none of its trainer's in any release."""
     said, known = content.get("loss_type"), _LOSSES.get(job.recipe)
     words = [str(one) for one in (said if isinstance(said, list) else [said]) if one is not None]
     strange = next((word for word in words if known is not None and word not in known), None)
     if strange is None:
         return job
     trainer = RECIPES[job.recipe].trainer
-    raise NotBuiltError(
-        f"{path}: loss_type: {visible(strange[:40])} is no loss of TRL's {trainer}, so a trainer of its own computes it"
-        " (plan SCRIPT.py --gpus SPEC -- ARGS runs one to its first step): planning for it"
+    raise UsageError(
+        f"{path}: loss_type: {visible(strange[:40])} is no loss of TRL's {trainer}, so a trainer of its own computes it:"
+        " plan the script that runs it (plan SCRIPT.py --gpus SPEC -- ARGS runs it to its first step)"
     )
 
 
