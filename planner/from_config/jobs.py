@@ -116,7 +116,7 @@ def _with_known_loss(job: NamedJob, content: Content, path: str) -> NamedJob:
         return job
     trainer = RECIPES[job.recipe].trainer
     raise UsageError(
-        f"{path}: loss_type: {visible(strange[:40])} is no loss of TRL's {trainer}, so a trainer of its own computes it:"
+        f"{path}: loss_type: {visible(strange[:40])} is no loss of TRL's {trainer}, a trainer of its own computes it:"
         " plan the script that runs it (plan SCRIPT.py --gpus SPEC -- ARGS runs it to its first step)"
     )
 
