@@ -43,6 +43,14 @@ class Entries:
         self._write(path, json.dumps(sorted(made)).encode())
         return made
 
+    def refusal(self, what: str) -> str | None:
+        """Why something was refused, where that is kept."""
+        return self._parsed(self._path(what, "json"), lambda content: str(json.loads(content)))
+
+    def keep_refusal(self, what: str, why: str) -> None:
+        """Writes it."""
+        self._write(self._path(what, "json"), json.dumps(why).encode())
+
     def trace(self, what: str) -> StepTrace | None:
         """A trace that is kept."""
         return self._parsed(self._path(what, "trace"), load)

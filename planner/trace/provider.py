@@ -10,6 +10,7 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.shipped.lookup import ShippedTraces, find_shipped, trace_key
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError, needs_tracing
 from gpu_plan.planner.trace.sizes.ranges import ranges_for
@@ -85,6 +86,8 @@ class TraceProvider:
     _shipped_traces: "ShippedTraces | Literal[False] | None" = False
     """False: not looked for."""
     _shipped: bool = False
+    _refusals: dict[str, str] = field(default_factory=dict)
+    """Why a variant cannot be traced, by what was asked."""
     _left_out: set[int] = field(default_factory=set)
     """Micro batches that were asked for and could not be traced."""
 
@@ -113,6 +116,8 @@ class TraceProvider:
             found = self._lookup(variant, points)
             if found is not None:
                 return found
+        refusal = f"refusal {self.source.id} {variant.key()} {micro_batch}"
+        self._refuse_again(refusal)
         try:
             self._refuse_unless_at_hand()
             session = self._open_session()
@@ -122,7 +127,12 @@ class TraceProvider:
             raise
         if is_one_graph(variant):
             self.note(ONE_GRAPH)
-        made = session.trace(variant, micro_batch)
+        try:
+            made = session.trace(variant, micro_batch)
+        except CannotSplitError as problem:
+            self._refusals[refusal] = str(problem)
+            self._entries().keep_refusal(refusal, str(problem))
+            raise
         self._traces[(variant.key(), made.samples)] = made
         common = self._common(variant, made.samples)
         if common is not None:
@@ -131,6 +141,12 @@ class TraceProvider:
         else:
             self._entries().keep_trace(f"trace {variant.key()} {made.samples}", made)
         return made
+
+    def _refuse_again(self, refusal: str) -> None:
+        """CannotSplitError where the model is known to refuse: it takes seconds to find out anew."""
+        why = self._refusals.get(refusal) or self._entries().refusal(refusal)
+        if why is not None:
+            raise CannotSplitError(why)
 
     def static_trace(self, regime: Regime) -> StepTrace:
         """A trace without a step, whose parameters stand as `regime` has them: needs no tracing."""

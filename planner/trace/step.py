@@ -38,7 +38,7 @@ from gpu_plan.planner.trace.parallel.experts import dispatched
 from gpu_plan.planner.trace.parallel.sequence import step_of_parts
 from gpu_plan.planner.trace.parallel.stages import stage_backward, stage_loss, stage_output
 from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, local_tensor
-from gpu_plan.planner.trace.recording.collection import no_collection
+from gpu_plan.planner.trace.recording.collection import no_collection, one_thread
 from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open
 from gpu_plan.planner.trace.recording.host_reads import HostReads
@@ -83,6 +83,7 @@ class Session:
             if self.variant.regime.float8 == "gathered":
                 recorder.know(stack.enter_context(gathered_weights(self.model)))
             stack.enter_context(no_collection())
+            stack.enter_context(one_thread())
             if self.variant.fused:
                 stack.enter_context(self._liger())
             if self.variant.loss != INSTALLED_LOSS and self.variant.evaluation != "forward":

@@ -24,7 +24,7 @@ from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile, KernelProfile
 from gpu_plan.planner.trace.parallel.tensor import local_tensor
-from gpu_plan.planner.trace.recording.collection import no_collection
+from gpu_plan.planner.trace.recording.collection import no_collection, one_thread
 from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open
 from gpu_plan.planner.trace.recording.host_reads import HostReads
@@ -69,7 +69,7 @@ def record_generation(
     recorder = Recorder(tracker, profile, HostReads(known))
     recorder.know([*map(local_tensor, model.parameters()), *model.buffers(), *prompt.tensors.values()])
     with contextlib.ExitStack() as stack:
-        for context in (no_collection(), quiet_logs(), python_wrappers_open(), autocast_visible(None)):
+        for context in (no_collection(), one_thread(), quiet_logs(), python_wrappers_open(), autocast_visible(None)):
             stack.enter_context(context)
         stack.enter_context(folded(model, folds, lambda: len(recorder.raw.operators)))
         for entered in (remember_literals(known), tracker, recorder, _marked_caches(model, recorder)):
