@@ -165,9 +165,6 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
             f"--precision {workload.precision} on CPU processes: torchao emulates float8 products in float32, which"
             " saves neither time nor memory: for trying the recipe out"
         )
-    otherwise = workload.stack.traits.experts_otherwise
-    if otherwise and (workload.expert_parallel or 1) > 1:
-        found.append(f"stack {workload.stack}: {otherwise}; --ep is planned as transformers spreads experts")
     if source.stored is not None and not workload.peft.quantises:
         found += differences(source.stored, built_parameters(spec))
     return tuple(found)

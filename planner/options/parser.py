@@ -394,9 +394,9 @@ _LATER = (
         "--sp",
         # transformers 5.23, distributed/configuration_utils.py: DistributedConfig ("Not wired up yet."); no class's
         # base_model_tp_plan has the style `sequence_parallel`.
-        why="transformers, which spreads tensor parallel here, has sequence parallel reserved and not wired up"
-        " (DistributedConfig.enable_sequence_parallel): leave it out; --cp splits sequences over ranks, and --stack"
-        " torchtitan cuts them between the products of --tp",
+        why="sequence parallel is no degree of its own: leave it out. transformers has it reserved and not wired up"
+        " (DistributedConfig.enable_sequence_parallel); --stack torchtitan and --strategy megatron have it with --tp;"
+        " --cp splits sequences over ranks",
     ),
     _Later(
         "--etp",

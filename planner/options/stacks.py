@@ -1,4 +1,4 @@
-"""What a stack has and has not: one line for a strategy, precision or kind of adapters that it does not run."""
+"""What a stack has and has not: one line for a strategy, precision, degree or adapters that it does not run."""
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.strategy.known import unsharded
@@ -8,11 +8,18 @@ from gpu_plan.planner.workload.precisions import Precision
 from gpu_plan.planner.workload.stacks.registry import Stack
 
 
-def check_stack(stack: Stack | None, strategy: str | None, precision: Precision | None, peft: Peft | None) -> None:
+def check_stack(
+    stack: Stack | None, strategy: str | None, precision: Precision | None, peft: Peft | None, experts: int = 1
+) -> None:
     """UsageError where a stack that was named does not go with what was named beside it."""
     if stack is None:
         return
     traits, adapters = stack.traits, peft or NO_ADAPTERS
+    if experts > 1 and traits.experts_otherwise:
+        raise UsageError(
+            f"--stack {stack} --ep {experts}: {traits.experts_otherwise}: leave --stack out to plan experts as"
+            " transformers spreads them, or leave --ep out"
+        )
     _one_of(stack, "--strategy", strategy, traits.strategies)
     _one_of(stack, "--precision", precision, traits.precisions)
     if traits.adapters and adapters not in traits.adapters:

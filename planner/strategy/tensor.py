@@ -39,8 +39,6 @@ def _refuses_cut(context: RankContext) -> str | None:
     """torchtitan 0.2.2 torchtitan/distributed/utils.py: maybe_enable_amp switches mixed precision off where nothing is
     sharded."""
     title = context.stack.traits.title
-    if context.expert_parallel > 1:
-        return f"{title}'s experts under tensor parallel are not in this version"
     if context.precision.is_mixed and context.shard_ranks == 1:
         return (
             f"{title} computes in fp32 where tensor parallel stands alone: take --precision bf16 or fp32, or a --tp"

@@ -1,5 +1,6 @@
 """Where torch comes in: builds the model that a source names and traces it."""
 
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,11 @@ def _target(device: DeviceKind) -> Target:
 
 
 def _said(problem: Exception) -> str:
-    """The first line that an error of somebody else's says; its kind where it says nothing."""
-    lines = str(problem).strip().splitlines()
-    return lines[0][:200] if lines else type(problem).__name__
+    """The first line that an error of somebody else's says; its kind, and where it was raised, where it says
+    nothing."""
+    lines = [line.strip(" :.") for line in str(problem).splitlines()]
+    told = next((line for line in lines if line), "")
+    if told:
+        return told[:200]
+    raised = traceback.extract_tb(problem.__traceback__)
+    return type(problem).__name__ + (f" in {Path(raised[-1].filename).name}: {raised[-1].name}" if raised else "")

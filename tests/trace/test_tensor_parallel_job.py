@@ -161,3 +161,18 @@ def test_a_degree_across_nodes_is_warned_with_its_seconds(plan: Plan) -> None:
     assert code == 0
     (warning,) = (text for text in found["warnings"] if text.startswith("--tp 2 spans 2 nodes"))
     assert "of a step" in warning
+
+
+def test_an_error_of_torch_without_words_is_told_by_its_place(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Inkling's cut embedding ends in an assertion of torch's that says nothing, on real ranks as well
+    (torch/distributed/tensor/placement_types.py: MaskPartial._reduce_value)."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    swa = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 16, "head_dim": 16}
+    experts = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "intermediate_size": 128}
+    kinds = {"layer_types": ["hybrid_sliding", "hybrid"], "mlp_layer_types": ["sparse"] * 2, "vocab_size": 512}
+    named = {"model_type": "inkling_text", "architectures": ["InklingForCausalLM"]}
+    (folder / "inkling").mkdir()
+    (folder / "inkling" / "config.json").write_text(json.dumps({**named, **sizes, **swa, **experts, **kinds}))
+    assert main([str(folder / "inkling"), "--gpus", "2xH100", "--tp", "2", "--pin", "--seq-len", "64", "--json"]) == 2
+    said = capsys.readouterr().err
+    assert "does not run so in parts: AssertionError in placement_types.py: _reduce_value: change that option" in said

@@ -82,7 +82,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     check_strategy_settings(given.strategy, given.settings)
     check_swapping(given)
     check_pinned_memory(given.offload, given.settings)
-    check_stack(given.stack, given.strategy, given.precision, given.peft)
+    check_stack(given.stack, given.strategy, given.precision, given.peft, given.expert_parallel or 1)
     return given
 
 

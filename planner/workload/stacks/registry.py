@@ -119,7 +119,7 @@ class StackTraits:
     trainer: str = ""
     """Words behind `torchrun` that have its own trainer cut the sequence, with what is planned in braces."""
     experts_otherwise: str = ""
-    """How it spreads experts over ranks, where that is not transformers' way, which is planned."""
+    """Why experts over ranks are not planned under it, where it does not spread them as transformers does."""
     facts: tuple[Fact, ...] = ()
 
     @property
