@@ -41,9 +41,7 @@ def test_every_stack_has_its_file_and_every_file_its_stack() -> None:
 def test_experts_that_a_stack_spreads_by_itself_are_one_line(strategy: str | None) -> None:
     """torchtitan 0.2.2's transformers backend: "Missing TP/PP/EP supports for MoE"."""
     words = {"stack": "torchtitan", "ep": "2"} | ({"strategy": strategy} if strategy else {})
-    with pytest.raises(
-        UsageError, match=r"--stack torchtitan --ep 2: torchtitan .* its own models"
-    ):
+    with pytest.raises(UsageError, match=r"--stack torchtitan --ep 2: torchtitan .* its own models"):
         read_given(words, {})
     assert read_given({"stack": "torchtitan", "ep": "1"}, {}).expert_parallel == 1
 
