@@ -208,3 +208,12 @@ def test_dispatchers_remember_what_tokens_were_sent_by(case, real, counts):
     """All but how many tokens came to each expert, and 512 bytes where layers are run again."""
     stream, _ = replay(case, 0)
     assert replayed(stream, case, 0)["peak"] == real - counts
+
+
+def test_deterministic_sums_keep_the_output_of_experts():
+    """Megatron-core adds it up by `index_add_` then, of whose source torch keeps the whole: tokens x hidden in 16 bits
+    for each layer, of every expert that a token is sent to."""
+    plain = replace(WITH_EXPERTS, layout=Layout(dispatcher="allgather", permute_fusion=False))
+    kept = replace(plain, layout=replace(plain.layout, deterministic=True))
+    found = [profile(job, 0).at_peak[Category.ACTIVATIONS] for job in (plain, kept)]
+    assert found[1] - found[0] == 4 * 2 * (2 * 256) * 512 * 2

@@ -7,6 +7,7 @@ from gpu_plan.planner.megatron import schedules, stages
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.megatron.part import Part
+from gpu_plan.planner.memory.allocator.replay import simulate
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
@@ -74,6 +75,11 @@ def stream(job: Job, rank: int) -> tuple[RankStream, StepTrace]:
 def profile(job: Job, rank: int) -> MemoryProfile:
     """Figures of one pipeline rank."""
     return measure(stream(job, rank)[0], job.micro_batch)
+
+
+def peak_of_blocks(job: Job, rank: int) -> int:
+    """Its `max_memory_allocated`: blocks as the allocator hands them out, with what it does not split off."""
+    return simulate(stream(job, rank)[0], job.micro_batch).peak_allocated_bytes
 
 
 def _trace(job: Job, cut: StageCut) -> StepTrace:

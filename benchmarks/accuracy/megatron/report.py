@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.accuracy.megatron import b200, golden
-from benchmarks.accuracy.megatron.jobs import profile
+from benchmarks.accuracy.megatron.jobs import peak_of_blocks, profile
 
 PAGE = Path(__file__).parents[2] / "results" / "megatron.md"
 _GIB = 2**30
@@ -51,28 +51,42 @@ def _of_b200(folder: Path) -> Iterator[str]:
 
 def _of_golden(folder: Path) -> Iterator[str]:
     yield "## Megatron-LM's own regression values, last rank\n"
-    yield "| family | cases | rows | median | 95th percentile |\n|---|---|---|---|---|"
-    by_case: dict[tuple[str, str], list[float]] = defaultdict(list)
-    lines, left = [], Counter[str]()
+    yield "| family | cases | median | 95th percentile |\n|---|---|---|---|"
+    by_case: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    lines, left, tensors = [], Counter[str](), list[float]()
     for row in golden.rows(folder / "megatron_golden.json"):
         if row.job is None:
             left[row.why] += 1
             continue
-        peak = profile(row.job, row.job.layout.pipeline - 1).peak_allocated_bytes
+        peak = peak_of_blocks(row.job, row.job.layout.pipeline - 1)
         error = peak / row.measured - 1
-        family = f"{row.family}, {row.gpu}"
-        by_case[family, row.case].append(error)
+        by_case[row.family, row.gpu, row.case].append(error)
+        tensors.append(profile(row.job, row.job.layout.pipeline - 1).peak_allocated_bytes / row.measured - 1)
         kernel = row.job.layout.attention
         lines.append(
             f"| {row.case} | {row.gpu} | {kernel} | {peak / _GIB:.3f} | {row.measured / _GIB:.3f} | {error:+.2%} |"
         )
-    families = sorted({family for family, _ in by_case})
-    for family in (*families, "all"):
-        errors = [median(map(abs, found)) for (name, _), found in by_case.items() if family in (name, "all")]
-        yield f"| {family} | {len(errors)} | | {median(errors):.2%} | {_percentile(errors, 0.95):.2%} |"
+    known = sorted({(family, gpu) for family, gpu, _ in by_case})
+    for family in sorted({family for family, _ in known}):
+        yield _scored(f"**{family}**", [found for (own, _, _), found in by_case.items() if own == family])
+        for _, gpu in (one for one in known if one[0] == family):
+            yield _scored(f"{family}, {gpu}", [by for (*own, _), by in by_case.items() if own == [family, gpu]])
+    yield _scored("all", list(by_case.values()))
+    alone = f"{median(map(abs, tensors)):.2%} ({median(tensors):+.2%} with its sign)"
+    yield (
+        "\nGoals: 1 % median, 3 % at the 95th percentile. A tensor counts what the allocator's block has, with what"
+        f" is not split off, as `max_memory_allocated` does; of tensors alone the median is {alone}. Beyond 3 % of"
+        " experts: one job whose top two of eight experts no loss keeps even, on eight GPUs with an expert each; it"
+        " measured 2.94 GiB on GB200 and 3.13 GiB on H100, where its arguments are the same."
+    )
     yield f"\nEach case once for each GPU; not planned: {_words(left)}.\n"
     yield "| case | GPU | attention | predicted GiB | measured GiB | error |\n|---|---|---|---|---|---|"
     yield from lines
+
+
+def _scored(name: str, cases: Sequence[Sequence[float]]) -> str:
+    errors = [median(map(abs, found)) for found in cases]
+    return f"| {name} | {len(errors)} | {median(errors):.2%} | {_percentile(errors, 0.95):.2%} |"
 
 
 def _summary(errors: Sequence[float]) -> str:

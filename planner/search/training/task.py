@@ -24,6 +24,7 @@ from gpu_plan.planner.search.training.least.compute import least_of_a_sample
 from gpu_plan.planner.search.training.least.megatron import hopeless as megatron_hopeless
 from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.megatron import judge as megatron
+from gpu_plan.planner.search.training.megatron.unasked import spread
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
 from gpu_plan.planner.search.training.own_trainer import runs_own_trainer, trainer_command
 from gpu_plan.planner.search.training.piped import judge as piped
@@ -110,10 +111,7 @@ class TrainingTask:
     def _sensible(self, known: Iterable[Family]) -> list[Family]:
         """Of a library's own model the layouts that it can run; the first of them all where it can run none, to say
         why."""
-        families = [
-            one if one.layout is None else replace(one, layout=megatron.evened(self.evaluator, one.layout))
-            for one in known
-        ]
+        families = list(spread(self.evaluator, known))
         shared = [family for family in families if family.layout is not None]
         able = [
             family
@@ -186,6 +184,8 @@ class TrainingTask:
 
     def refusal(self, family: Family) -> str | None:
         """What the real implementation would say, before any step is traced."""
+        if self._cluster.world_size % family.copy_ranks:
+            return f"{family.copy_ranks} ranks that share a copy do not divide {self._cluster.world_size} GPUs"
         if self._workload.attention is Attention.FLASH:
             problem = sinks.refusal(self.evaluator.provider.spec().model_type, self._cluster.gpu.compute_capability)
             if problem is not None:
@@ -211,7 +211,7 @@ class TrainingTask:
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Of degrees and settings that nobody asked for: each takes a trace of its own, made if it might be first."""
         if family.layout is not None:
-            return megatron_hopeless(self.evaluator, family.layout, plans)
+            return megatron_hopeless(self.evaluator, family, ranking, plans)
         slow = too_slow(self.evaluator, family, self.cuts_of(family), ranking, plans)
         if slow is not None:
             return slow

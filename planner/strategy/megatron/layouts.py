@@ -22,9 +22,10 @@ def layouts(workload: Workload, cluster: Cluster, checkpointing: Checkpointing) 
         (tensor, pipeline, context, expert)
         for tensor in _given(workload.tensor_parallel, within)
         for pipeline in _given(workload.pipeline_parallel, stages)
-        for context in _given(workload.context_parallel, [1])
+        for context in _given(workload.context_parallel, within)
         for expert in _given(workload.expert_parallel, within)
-        if _fits(cluster.world_size, tensor * context, pipeline, expert * (_expert_tensor(workload)))
+        if (workload.context_parallel is not None or context == 1 or tensor * context <= cluster.gpus_per_node)
+        and _fits(cluster.world_size, tensor * context, pipeline, expert * (_expert_tensor(workload)))
     ]
     for tensor, pipeline, context, expert in sorted(found, key=lambda one: (one[0] * one[1] * one[2], one)):
         yield _layout(workload, cluster, checkpointing, tensor, pipeline, context, expert)

@@ -1,12 +1,16 @@
-"""Which layouts are not traced: those whose states alone do not fit, and those that share out more than is needed."""
+"""Which layouts are not traced: those whose states alone do not fit, and those that share out more than is needed, or
+have more stages on each rank than can gain anything."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gpu_plan.planner.context.rules import LONG
 from gpu_plan.planner.megatron.layout import Layout
-from gpu_plan.planner.search.ranking.rules import standing
+from gpu_plan.planner.search.ranking.rules import LONGER, Ranking, standing
+from gpu_plan.planner.search.training.candidates import Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.units import format_gib
+from gpu_plan.planner.workload.training import Workload
 
 _HELD, _SHARED = 6, 12
 """Bytes of a parameter in the buffers of a rank, and in the states that data parallel ranks share out."""
@@ -14,14 +18,63 @@ _LEAST_HELD, _LEAST_SHARED = 4, 4
 """The same with everything in its smallest type."""
 
 
-def hopeless(evaluator: Evaluator, layout: Layout, plans: Sequence[StepJudgement]) -> str | None:
+def hopeless(evaluator: Evaluator, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
     """Why a layout is not looked at; None where it is, and always where every degree was given."""
-    workload, world = evaluator.workload, evaluator.cluster.world_size
+    workload, layout = evaluator.workload, family.layout
+    assert layout is not None
+    unasked = _interleaved(family, ranking, plans) if _adds_stages(workload, layout) else None
+    unasked = unasked or _shares_tokens(workload, layout, plans)
+    if unasked is not None:
+        return unasked
     if None not in (workload.tensor_parallel, workload.pipeline_parallel, workload.expert_parallel):
         return None
+    return _crowded(evaluator, layout) or _needless(layout, plans)
+
+
+def _adds_stages(workload: Workload, layout: Layout) -> bool:
+    return layout.virtual > 1 and workload.virtual_stages is None and workload.schedule is None
+
+
+def _interleaved(family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
+    """Of several stages on each rank: they keep more than one does, and spare no more than the wait for one another."""
+    alone = next((plan for plan in plans if standing(plan) == 0 and _alike(plan.family, family)), None)
+    if alone is None or alone.piped is None:
+        return "keeps more than one stage on each rank, which does not fit: --vpp asks for it"
+    seconds = ranking.expected(alone) * (1 - alone.piped.bubble) / LONGER
+    if not ranking.beyond(plans, seconds=seconds, parts=alone.moving_parts):
+        return None
+    return f"with one stage on each rank {alone.piped.bubble:.0%} of the step is waited for: --vpp asks for it"
+
+
+def _alike(family: Family, other: Family) -> bool:
+    """Whether both are the same but for stages on each rank, of which the first has one."""
+    if family.layout is None or other.layout is None or family.layout.virtual > 1:
+        return False
+    ours, theirs = (
+        replace(one, virtual=1, first_layers=None, last_layers=None) for one in (family.layout, other.layout)
+    )
+    return ours == theirs
+
+
+def _shares_tokens(workload: Workload, layout: Layout, plans: Sequence[StepJudgement]) -> str | None:
+    """Of samples that nobody asked to share out."""
+    unasked = layout.context > 1 and workload.context_parallel is None and workload.seq_len < LONG
+    if not unasked or not any(standing(plan) == 0 for plan in plans):
+        return None
+    return f"samples of fewer than {LONG:,} tokens are shared out where nothing else fits: --cp asks for it"
+
+
+def _crowded(evaluator: Evaluator, layout: Layout) -> str | None:
+    """Of a layout whose states alone do not fit: what shares most is judged, to say why."""
+    world = evaluator.cluster.world_size
     least = _least(evaluator, layout, world)
-    if least > evaluator.capacity_bytes and layout.copy_ranks < world:  # what shares most is judged, to say why
+    if least > evaluator.capacity_bytes and layout.copy_ranks < world:
         return f"needs at least {format_gib(least)} GiB, has {format_gib(evaluator.capacity_bytes)}"
+    return None
+
+
+def _needless(layout: Layout, plans: Sequence[StepJudgement]) -> str | None:
+    """Of a layout that shares out more, or computes more again, than one that fits."""
     for plan in plans:
         smaller = plan.family.layout
         if smaller is None or standing(plan) != 0 or smaller == layout:

@@ -49,13 +49,6 @@ def refusal(evaluator: Judge, layout: Layout, cuts: Sequence[Batch]) -> str | No
     return None
 
 
-def evened(evaluator: Judge, layout: Layout) -> Layout:
-    """With fewer layers at both ends, where stages that nobody asked for do not divide them."""
-    if evaluator.workload.pipeline_parallel is not None:
-        return layout
-    return stages.evened(architecture(evaluator).layers, layout)
-
-
 def runnable(layout: Layout, cuts: Sequence[Batch]) -> list[Batch]:
     """Batches that the schedule can run."""
     return [cut for cut in cuts if schedules.refused(layout, cut.accumulation_steps) is None]

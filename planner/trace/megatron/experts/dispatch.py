@@ -110,7 +110,7 @@ class AllToAll:
         """`token_combine` and `combine_postprocess`."""
         if self._layout.expert > 1:
             x = _Exchanged.apply(x, self._layout.expert)
-        found = unpermuted(x, self._held[0], shape, fused=self._layout.permute_fusion)
+        found = unpermuted(x, self._held[0], shape, **_sums(self._layout))
         kept: torch.Tensor = _Beside.apply(found, self._held[2])
         # What is going to be run again remembers until then: this pass keeps nothing else.
         self._held = () if torch.is_grad_enabled() else self._held
@@ -162,7 +162,7 @@ class AllGather:
 
     def leave(self, x: torch.Tensor) -> torch.Tensor:
         """`combine_preprocess`."""
-        return unpermuted(x, self._held[0], self._held[2], fused=self._layout.permute_fusion)
+        return unpermuted(x, self._held[0], self._held[2], **_sums(self._layout))
 
     def back(self, x: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """`token_combine` and `combine_postprocess`."""
@@ -171,6 +171,10 @@ class AllGather:
             return x
         found: torch.Tensor = _Scattered.apply(x.to(wide), self._ranks)
         return found.to(x.dtype)
+
+
+def _sums(layout: Layout) -> dict[str, bool]:
+    return {"fused": layout.permute_fusion, "deterministic": layout.deterministic}
 
 
 class _Chosen(torch.autograd.Function):

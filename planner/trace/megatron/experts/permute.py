@@ -114,13 +114,19 @@ def selected(x: torch.Tensor, chosen: torch.Tensor, count: int, *, fused: bool) 
     return x.index_select(0, rows), rows
 
 
-def unpermuted(x: torch.Tensor, rows: torch.Tensor, shape: torch.Size, *, fused: bool) -> torch.Tensor:
-    """Sums [tokens, hidden] over the experts of each token."""
+def unpermuted(
+    x: torch.Tensor, rows: torch.Tensor, shape: torch.Size, *, fused: bool, deterministic: bool
+) -> torch.Tensor:
+    """Sums [tokens, hidden] over the experts of each token. With `deterministic` the gradient of what is added keeps
+    the experts' whole output (torch, derivatives.yaml: index_add; scatter_add keeps the index alone)."""
     if fused:
         found: torch.Tensor = _Unpermuted.apply(x, rows, shape)
         return found
     out = torch.zeros(shape, dtype=x.dtype, device=x.device)
-    out.scatter_add_(0, rows.unsqueeze(1).expand(-1, shape[-1]), x)
+    if deterministic:
+        out.index_add_(0, rows, x)
+    else:
+        out.scatter_add_(0, rows.unsqueeze(1).expand(-1, shape[-1]), x)
     return out.to(dtype=x.dtype)
 
 
