@@ -55,11 +55,13 @@ def _figures(row: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         return
     model, ranks = row["model"], row.get("ranks", 1)
     what = model + (f", {ranks} ranks" if ranks > 1 else "")
-    source = resolve(model, trust_remote_code=False, revision=None)
-    assert source.config is not None
-    config = text_config(source.config)
-    if "weights" in row:
-        yield f"{what}: weights of a rank, GiB", f"{row['weights']}", f"{_weights(row, source, config):.4f}"
+    config = row.get("config")  # of a model that is not in the catalog
+    if config is None:
+        source = resolve(model, trust_remote_code=False, revision=None)
+        assert source.config is not None
+        config = text_config(source.config)
+        if "weights" in row:
+            yield f"{what}: weights of a rank, GiB", f"{row['weights']}", f"{_weights(row, source, config):.4f}"
     caches = layer_caches(config, ranks, row.get("cache_bytes", 2))
     if "sglang_tokens" in row:
         tokens = row["sglang_tokens"]
