@@ -37,6 +37,20 @@ optimizer = torch.optim.AdamW(model.parameters())
 model(torch.ones(4, 8, device="cuda")).sum().backward()
 optimizer.step()
 """
+SENT = """
+import torch
+# accelerate/utils/random.py, synchronize_rng_state: the state goes over the device and back, without its values here
+generator = torch.Generator().manual_seed(3)
+before = generator.get_state()
+generator.set_state(before.to("cuda").cpu())
+assert torch.equal(generator.get_state(), before)
+generator.set_state(torch.Generator().manual_seed(4).get_state())
+assert not torch.equal(generator.get_state(), before)
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(4, 8, device="cuda")).sum().backward()
+optimizer.step()
+"""
 PACKED = """
 import torch
 from torch import nn
@@ -127,6 +141,12 @@ def test_degrees_of_which_no_plan_is_made_are_named(
 def test_sharded_parameters_are_dtensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document, _ = planned(tmp_path, DTENSORS, capsys, gpus="2xA100-80GB")
     assert document["plans"][0]["strategy"]["name"] == "fsdp"
+
+
+def test_a_generators_state_that_was_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """diffusers' scripts over shuffled data on several GPUs ended in "RNG state must be a torch.ByteTensor"."""
+    document, _ = planned(tmp_path, SENT, capsys)
+    assert document["plans"]
 
 
 def test_packed_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

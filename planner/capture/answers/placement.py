@@ -266,6 +266,10 @@ class _Generator(torch.Generator):
         made: _Generator = super().__new__(cls, device="cpu")
         return made
 
+    def set_state(self, new_state: torch.Tensor) -> "_Generator":
+        """Of a state that ranks were sent (accelerate/utils/random.py: synchronize_rng_state) it is the first's own."""
+        return self if new_state.is_meta else super().set_state(new_state)
+
 
 @contextlib.contextmanager
 def ranks_as_devices() -> Iterator[None]:
