@@ -41,6 +41,8 @@ _WITHOUT = {
     "ppo": GONE["ppo"],
     "gkd": "its student generates, and the recipe distill trains on given completions",
 }
+_OWN_GRPO = "its GRPO trainer is its own, and makes all logits of the completions, which TRL's never holds"
+"""swift/rlhf_trainers/grpo_trainer.py: _get_logps_via_local_forward; trl 1.16 trainer/grpo_trainer.py: fused_lm_head."""
 _OWN_LOOPS = {
     "open-instruct": "open-instruct's own loop does it, not TRL's trainer",
     "torchtune": "torchtune's own loop does it, not TRL's trainer",
@@ -155,7 +157,7 @@ def _by_word(content: Content, kind: str, path: str) -> NamedJob | None:
     if word in known:
         recipe = _supervised(content, "cpo_alpha") if word == _PURE else known[word]
         return NamedJob(recipe=recipe, source=f"{key}: {word}")
-    own = "its GRPO trainer is its own" if word == "grpo" else "no recipe is known for it"
+    own = _OWN_GRPO if word == "grpo" else "no recipe is known for it"
     because = _WITHOUT.get(word, own)
     raise of_several_models(f"{path}: {key}: {word}", because)
 

@@ -8,6 +8,8 @@ CACHED = "open-instruct"
 """Of a policy whose reference was asked before."""
 GATHERED = "open-instruct-grpo"
 """Of its policies that roll out: a compiled log-softmax."""
-POLICIES = ("verl-0.8", "verl-0.8-entropy", "verl-0.8-fused", "openrlhf-0.11", CACHED, GATHERED)
+PAIRED, UNREFERRED = "llamafactory-v1", "llamafactory-v1-alone"
+"""Of LLaMA-Factory v1's pairs: with its reference's logits between the policy's two passes, and without."""
+POLICIES = ("verl-0.8", "verl-0.8-entropy", "verl-0.8-fused", "openrlhf-0.11", CACHED, GATHERED, PAIRED, UNREFERRED)
 """Log-probabilities as trainers of policies take them."""
 LOSSES = (INSTALLED_LOSS, *OLDER, *STACKS, *POLICIES)

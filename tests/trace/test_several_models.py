@@ -263,7 +263,9 @@ def test_what_is_trained_as_well_scores_under_every_strategy(job: Path, capsys: 
     assert rewards["seconds"] > 0
 
 
-@pytest.mark.parametrize("other", ["verl-0.8-fused", "openrlhf-0.11", "open-instruct", "verl-0.8-entropy"])
+@pytest.mark.parametrize(
+    "other", ["verl-0.8-fused", "openrlhf-0.11", "open-instruct", "verl-0.8-entropy", "llamafactory-v1"]
+)
 def test_whose_log_probabilities_a_document_says(job: Path, capsys: pytest.CaptureFixture[str], other: str) -> None:
     """Logits [rows, V] stand at the peak of an update once, in chunks, or beside copies: by the loss alone."""
     words = [str(job), "--gpus", "1xH100", "--strategy", "single", "--checkpointing", "none"]

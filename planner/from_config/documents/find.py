@@ -3,7 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.from_config.documents import easy_r1, open_instruct, open_instruct_grpo, openrlhf, verl
+from gpu_plan.planner.from_config.documents import (
+    easy_r1,
+    llamafactory,
+    open_instruct,
+    open_instruct_grpo,
+    openrlhf,
+    verl,
+)
 from gpu_plan.planner.from_config.documents.hydra import beneath
 from gpu_plan.planner.from_config.documents.written import Written
 from gpu_plan.planner.from_config.reading import Fetch
@@ -46,6 +53,8 @@ def _one(commands: Sequence[tuple[str, tuple[str, ...]]], where: str) -> tuple[s
 
 def of_table(content: Mapping[str, object], where: str, model: str | None) -> Written | None:
     """The job that a YAML is; None for one of another tool."""
+    if llamafactory.is_job(content, where):
+        return llamafactory.of_table(content, where, model)
     if open_instruct.is_job(content):
         return open_instruct.of_table(content, where, model)
     return verl.of_table(content, where, model) if "actor_rollout_ref" in content else None

@@ -30,13 +30,16 @@ from gpu_plan.planner.from_config.documents.cuts import (
     whole,
 )
 from gpu_plan.planner.from_config.documents.hydra import flat, settled
-from gpu_plan.planner.from_config.documents.written import Table, Written, phase
+from gpu_plan.planner.from_config.documents.written import Cut, Table, Written, phase
 from gpu_plan.planner.strategy.known import strategy_by, unsharded
 from gpu_plan.planner.strategy.traits import Engine, Offload, Traits
+from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.visible import visible
 from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.precisions import mixed_in
 
+_SENT, _WIDTH = 12, 1024
+"""Bytes that an element of the heads' width takes in six tensors of 16 bits."""
 _REDUCED = {"fp32": "float32", "float32": "float32", "bf16": "bfloat16", "bfloat16": "bfloat16"}
 """verl/utils/torch_dtypes.py: PrecisionType's words, of types in which gradients are reduced."""
 MODULES = ("verl.trainer.main_ppo",)
@@ -132,11 +135,6 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
     _check(asked)
     notes: list[str] = list(asked.aside)
     cut = asked.count(f"{ACTOR}.{CUT}") or 1
-    if cut > 1:
-        notes.append(
-            f"passes that {cut} ranks cut among them (Ulysses) are planned as a share of their samples on each; what"
-            " they exchange is not counted"
-        )
     if not asked.flag(f"{MODEL}.use_remove_padding"):
         notes.append("planned as with padding removed: without, the answers' logits stand a second time")
     path = named or asked.model(f"{MODEL}.path")
@@ -144,6 +142,8 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
         raise InputError(f"{asked.where} names no model: plan from-config {asked.where} MODEL")
     estimator = asked.text("algorithm.adv_estimator") or "gae"
     update = rows(asked, ACTOR)
+    if cut > 1:
+        notes.append(_exchanged(asked, cut, update))
     models: dict[str, Table] = {"actor": _actor(asked, path), "engine": _engine(asked, path)}
     phases = [
         phase("weight sync", "sync", ["engine"]),
@@ -184,6 +184,22 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
         padding_removed=asked.flag(f"{MODEL}.use_remove_padding"),
         notes=(*notes, *(() if asked.older is None else (asked.older,))),
         not_read=tuple(asked.left(_PASSED)),
+    )
+
+
+def _exchanged(asked: Asked, ranks: int, update: Cut) -> str:
+    """What ranks that cut a sequence hold beside the plan, at most.
+
+    verl/models/transformers/monkey_patch.py: _ulysses_flash_attention_forward, verl/utils/ulysses.py:
+    all_to_all_tensor. Exchanged queries, and keys and values of as many heads at most, stand beside a layer's own
+    while its output's pieces are sent, received and joined: six tensors of a rank's tokens by the heads' width.
+    """
+    longest = (asked.count("data.max_prompt_length") or 512) + (asked.count("data.max_response_length") or 512)
+    tokens = update["max_tokens"] if "max_tokens" in update else update["micro_batch"] * longest
+    return (
+        f"passes that {ranks} ranks cut among them (Ulysses) are planned as a share of their samples on each; what they"
+        f" exchange in attention is at most {format_gib(_SENT * tokens * _WIDTH)} GiB for each {_WIDTH:,} of the"
+        " model's width, kept free with --set memory.reserve=GiB"
     )
 
 

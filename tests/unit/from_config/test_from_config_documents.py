@@ -210,7 +210,7 @@ def test_verl_cuts_sequences_among_ranks() -> None:
     written = of_script(VERL.replace("trainer.n_gpus", cut), "run.sh", None)
     assert written is not None
     assert [one["micro_batch"] for one in written.phases[2:]] == [4, 4, 8]
-    assert any("Ulysses" in note for note in written.notes)
+    assert any("Ulysses" in note and "at most 0.1 GiB for each 1,024" in note for note in written.notes)
 
 
 def test_verl_as_older_files_have_it() -> None:

@@ -37,6 +37,7 @@ ALLOWED = {
     "planner/from_config/formats/loops/torchtune.py": {"bf16", "fp32"},  # its types
     "planner/from_config/documents/openrlhf.py": {"bf16"},  # its type
     "planner/from_config/documents/verl.py": {"bf16", "fp32"},  # its types
+    "planner/from_config/documents/llamafactory.py": {"bf16", "lora"},  # its key, a plugin
     "planner/from_config/documents/openrlhf_older.py": {"bf16"},  # its switch
     "planner/from_config/documents/easy_r1.py": {"fp32", "adamw"},  # its types, its word
     "planner/from_config/shell/launched.py": {"bf16"},  # accelerate's word

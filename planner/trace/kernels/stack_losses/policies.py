@@ -1,4 +1,4 @@
-"""Log-probabilities as verl, OpenRLHF and open-instruct take them: flash-attn's cross-entropy of all logits, or chunks.
+"""Log-probabilities as verl, OpenRLHF, open-instruct and LLaMA-Factory v1 take them: of all logits, or of chunks.
 
 flash-attn 2.8 flash_attn/ops/triton/cross_entropy.py: CrossEntropyLoss; verl 0.8.0.dev (b178a3cd)
 verl/workers/actor/dp_actor.py: DataParallelPPOActor._forward_micro_batch (use_remove_padding),
@@ -6,8 +6,9 @@ verl/utils/torch_functional.py: logprobs_from_logits, entropy_from_logits (compi
 verl/utils/experimental/torch_functional.py: FusedLinearForPPOFunction (impl_backend torch); OpenRLHF 0.11.0
 openrlhf/models/actor.py: Actor.forward, openrlhf/models/utils.py: log_probs_from_logits; open-instruct of 2026-08
 (e6c3044a) open_instruct/padding_free_collator.py: calculate_per_token_logps, open_instruct/grpo_utils.py:
-forward_for_logprobs, open_instruct/model_utils.py: log_softmax_and_gather (compiled). What is made of the
-log-probabilities [B, S] is a few vectors. Custom functions have untyped contexts, hence Any.
+forward_for_logprobs, open_instruct/model_utils.py: log_softmax_and_gather (compiled); LLaMA-Factory of 2026-08
+(ff6d4d12) src/llamafactory/v1/trainers/dpo_trainer.py: compute_loss. What is made of the log-probabilities [B, S] is a
+few vectors. Custom functions have untyped contexts, hence Any.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 from transformers.utils import ModelOutput
 
 _CHUNK = 512
@@ -72,6 +74,35 @@ def open_instruct_grpo_output(hidden: torch.Tensor, head: nn.Module, labels: tor
     outputs = head(hidden)
     logits = outputs / 1.0
     return _scored(_Gathered.apply(logits[:, :-1], labels[:, 1:].clone()))
+
+
+def llamafactory_output(hidden: torch.Tensor, head: nn.Module, labels: torch.Tensor) -> ScoredOutput:
+    """compute_loss: logits, their fp32, and a copy for its figures stand while the reference's logits are scored."""
+    outputs = head(hidden)
+    logits = outputs.float()
+    figures = logits[..., :-1, :].contiguous()
+    scored = _cross_entropies(logits, labels)
+    figures.mean(dim=-1)
+    with torch.no_grad():
+        _cross_entropies(head(hidden).float(), labels)
+    return _scored(scored)
+
+
+def llamafactory_alone_output(hidden: torch.Tensor, head: nn.Module, labels: torch.Tensor) -> ScoredOutput:
+    """The same without a reference, and what the reference itself makes."""
+    outputs = head(hidden)
+    logits = outputs.float()
+    figures = logits[..., :-1, :].contiguous()
+    scored = _cross_entropies(logits, labels)
+    figures.mean(dim=-1)
+    return _scored(scored)
+
+
+def _cross_entropies(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """_extract_chosen_rejected_logps: a copy of its own, torch's cross-entropy."""
+    shifted = logits[..., :-1, :].contiguous()
+    targets = labels[..., 1:].contiguous()
+    return -functional.cross_entropy(shifted.view(-1, shifted.size(-1)), targets.view(-1), reduction="none")
 
 
 def _rows(hidden: torch.Tensor, head: nn.Module, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

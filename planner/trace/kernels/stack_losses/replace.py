@@ -11,6 +11,8 @@ from torch import nn
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.trace.kernels.stack_losses.chunks import litgpt_output, torchtune_output
 from gpu_plan.planner.trace.kernels.stack_losses.policies import (
+    llamafactory_alone_output,
+    llamafactory_output,
     open_instruct_grpo_output,
     open_instruct_output,
     openrlhf_output,
@@ -19,7 +21,7 @@ from gpu_plan.planner.trace.kernels.stack_losses.policies import (
     verl_output,
 )
 from gpu_plan.planner.trace.kernels.stack_losses.trl import TiledOutput, sft_loss, tiled_output
-from gpu_plan.planner.workload.losses import CACHED, GATHERED
+from gpu_plan.planner.workload.losses import CACHED, GATHERED, PAIRED, UNREFERRED
 
 Make = Callable[[torch.Tensor, nn.Module, torch.Tensor], Any]
 """(last hidden states, head, labels) -> outputs with a loss."""
@@ -34,6 +36,8 @@ STACK_LOSSES: Mapping[str, Make] = {
     "openrlhf-0.11": openrlhf_output,
     CACHED: open_instruct_output,
     GATHERED: open_instruct_grpo_output,
+    PAIRED: llamafactory_output,
+    UNREFERRED: llamafactory_alone_output,
 }
 """By value of `--set loss.variant`."""
 _CAUSAL = "ForCausalLM"
