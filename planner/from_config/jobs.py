@@ -42,7 +42,7 @@ _WITHOUT = {
     "gkd": "its student generates, and the recipe distill trains on given completions",
 }
 _OWN_GRPO = "its GRPO trainer is its own, and makes all logits of the completions, which TRL's never holds"
-"""swift/rlhf_trainers/grpo_trainer.py: _get_logps_via_local_forward; trl 1.16 trainer/grpo_trainer.py: fused_lm_head."""
+"""swift/rlhf_trainers/grpo_trainer.py: _get_logps_via_local_forward; trl/trainer/grpo_trainer.py: fused_lm_head."""
 _OWN_LOOPS = {
     "open-instruct": "open-instruct's own loop does it, not TRL's trainer",
     "torchtune": "torchtune's own loop does it, not TRL's trainer",
