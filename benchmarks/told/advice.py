@@ -2,8 +2,9 @@
 
 python -m benchmarks.told.advice [NUMBER ...] runs the cases of data/advice_cases.json one by one (half an hour), and
 writes results/advice.json and advice.md. A case with `as_the_source` is asked a second time with the stack and the
-loss that its source names; that answer is shown beside the first, which alone is judged. With --fresh it asks the
-thirty questions of the page's eighth round, data/advice_fresh.json, and writes results/advice_fresh.*.
+loss that its source names; that answer is shown beside the first, which alone is judged. With --fresh first or second it
+asks the thirty questions of the page's eighth or ninth round (data/advice_fresh.json, advice_second_fresh.json), and
+writes results of the same name.
 """
 
 import argparse
@@ -27,9 +28,12 @@ SPREADS = {
     "hsdp": "sharded",
     "zero3": "sharded",
     "tp": "parallel",
+    "device-map": "mapped",
     "fsdp_tp": "parallel",
 }
 """How each strategy spreads the weights."""
+CASES = {"": "advice_cases.json", "first": "advice_fresh.json", "second": "advice_second_fresh.json"}
+"""Files of questions by the value of --fresh; without it what is published."""
 GIB = 2**30
 
 
@@ -94,11 +98,11 @@ def words(answer: dict[str, Any]) -> str:
     )
 
 
-def table(results: list[dict[str, Any]], *, fresh: bool) -> str:
+def table(results: list[dict[str, Any]], *, fresh: str) -> str:
     """As Markdown."""
     agreeing = sum(result["agrees"] for result in results)
     asked_of = "questions of our own" if fresh else "published recipes"
-    option = " --fresh" if fresh else ""
+    option = f" --fresh {fresh}" if fresh else ""
     lines = [
         f"# What practitioners run: {asked_of}",
         "",
@@ -126,10 +130,10 @@ def table(results: list[dict[str, Any]], *, fresh: bool) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("numbers", metavar="NUMBER", nargs="*", type=int, help="not all cases, but these")
-    parser.add_argument("--fresh", action="store_true", help="the questions of our own")
+    parser.add_argument("--fresh", choices=("first", "second"), default="", help="the questions of our own")
     given = parser.parse_args()
-    asked_of = DATA / ("advice_fresh.json" if given.fresh else "advice_cases.json")
-    kept = RESULTS / ("advice_fresh.json" if given.fresh else "advice.json")
+    asked_of = DATA / CASES[given.fresh]
+    kept = RESULTS / CASES[given.fresh].replace("_cases", "")
     results = {one["number"]: one for one in json.loads(kept.read_text())} if kept.exists() and given.numbers else {}
     cases = [case for case in json.loads(asked_of.read_text()) if not given.numbers or case["number"] in given.numbers]
     with tempfile.TemporaryDirectory(prefix="plan-advice-") as cache:

@@ -17,6 +17,7 @@ from gpu_plan.planner.job.alternatives import (
     nearest,
     with_what_degrees_buy,
 )
+from gpu_plan.planner.job.lean_trainer import by_trainer
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -46,6 +47,16 @@ def plan_from_scratch(
     watch.model(job.spec)
     wishes = read_wishes(dict(request.words))
     found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=wishes.prefer, watch=watch)
+    trained = by_trainer(
+        request,
+        cluster,
+        job,
+        found,
+        prepare=lambda asked: prepared(asked, cluster, source, note, openers),
+        search=lambda other: search(other.task, prefer=wishes.prefer),
+    )
+    if trained is not None:
+        request, job, found = trained.request, trained.job, trained.found
     job, found, shortened = _shortened(job, found, request, wishes)
     assumptions, evaluated = _assumptions(job, found), job.task.evaluator.evaluated
     asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)

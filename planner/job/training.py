@@ -165,6 +165,12 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
             f"--precision {workload.precision} on CPU processes: torchao emulates float8 products in float32, which"
             " saves neither time nor memory: for trying the recipe out"
         )
+    if workload.stack.traits.fails_scaling(workload.precision, workload.peft):
+        found.append(
+            f"stack {workload.stack}: {workload.stack.traits.title} makes adapters around a quantised base bf16, and"
+            f" torch's GradScaler, which {workload.precision} needs, ends with an error at bf16 gradients"
+            " (_amp_foreach_non_finite_check_and_unscale_cuda): --stack unsloth keeps them in fp32"
+        )
     if source.stored is not None and not workload.peft.quantises:
         found += differences(source.stored, built_parameters(spec))
     return tuple(found)

@@ -1,5 +1,6 @@
 """The named answers to host reads: (module, function) -> value and what it assumes."""
 
+import re
 from dataclasses import dataclass
 
 
@@ -22,3 +23,14 @@ POLICIES: dict[tuple[str, str], Policy] = {
         value=False, assumes="inputs hold no padding token"
     ),
 }
+
+_OVERFLOW = re.compile(r"torch\.(?:(isfinite)\(\w+\)\.all|(?:isinf|isnan)\(\w+\)\.any)\(\)")
+"""How classes that are trained in fp16 ask whether a layer's output overflowed, to clamp it then: Bart, Marian, LED,
+LongT5, Pix2Struct, DETR and others (transformers models/bart/modeling_bart.py: BartEncoderLayer.forward)."""
+_CLASSES = "transformers.models."
+
+
+def overflow_policy(module: str, line: str) -> Policy | None:
+    """Of a line of a model's class that asks whether values are finite: they are. None for any other line."""
+    asked = _OVERFLOW.search(line) if module.startswith(_CLASSES) else None
+    return None if asked is None else Policy(value=asked[1] is not None, assumes="activations do not overflow fp16")

@@ -4,6 +4,7 @@ Each answer is a named policy: the site that asks, what it is told, and what tha
 listed is an error with its file and line, never a guess.
 """
 
+import linecache
 import sys
 from dataclasses import dataclass
 from types import FrameType
@@ -13,7 +14,7 @@ import torch
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.inputs.known import KnownValues
-from gpu_plan.planner.trace.recording.host_read_policies import POLICIES, Policy
+from gpu_plan.planner.trace.recording.host_read_policies import POLICIES, Policy, overflow_policy
 
 READS = {
     torch.ops.aten._local_scalar_dense.default,
@@ -52,7 +53,7 @@ class HostReads:
         if func not in READS or not isinstance(args[0], torch.Tensor) or args[0].device.type != "meta":
             return None
         frame = _asking_frame()
-        policy = _policy_for(frame)
+        policy = _policy_for(frame) or _policy_of_line(frame)
         if policy is None:
             raise UnknownHostReadError(
                 f"the model reads a tensor's value at {_site(frame)} and no policy answers it: "
@@ -102,6 +103,11 @@ def _policy_for(frame: FrameType | None) -> Policy | None:
             return policy
         frame = frame.f_back
     return None
+
+
+def _policy_of_line(frame: FrameType) -> Policy | None:
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return overflow_policy(frame.f_globals.get("__name__", ""), line)
 
 
 def _short(path: str) -> str:

@@ -11,6 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
+from gpu_plan.planner.workload.adapters import Peft
+from gpu_plan.planner.workload.precisions import Precision
+
 Loop = Literal["accelerate", "trainer", "own"]
 """Whose loop: accelerate's `backward` and its wrapped forward, transformers' Trainer, or one that wraps nothing."""
 Part = Literal["norms", "embeddings", "others"]
@@ -111,6 +114,11 @@ class StackTraits:
     """Operators that its selective checkpointing keeps beside products and attention, in ATen or among collectives."""
     leanest: bool = False
     """Whether it is what people change to where a model with adapters does not fit one device."""
+    turn: int = 0
+    """When it is asked whether adapters fit one device by it, where nobody named a stack and a loop of one's own needs
+    the node's RAM: 1 first; 0: never."""
+    scales_packed: bool = True
+    """Whether gradients of adapters around a quantised base can be scaled, as fp16 asks for."""
     approximate: str = ""
     """What of it the plan does not follow."""
     cuts_sequence: bool = False
@@ -143,6 +151,10 @@ class StackTraits:
         if not quantised:
             return self.plain_base
         return self.packed_sharded if sharded else self.packed_base
+
+    def fails_scaling(self, precision: Precision, peft: Peft) -> bool:
+        """Whether a step ends in an error: torch's GradScaler unscales no gradients in bf16."""
+        return not self.scales_packed and peft.quantises and precision.is_mixed and precision.compute_dtype == "float16"
 
     def fact(self, about: str) -> Fact | None:
         """What is known about one of `ABOUT`."""
