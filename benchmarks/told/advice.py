@@ -2,8 +2,8 @@
 
 python -m benchmarks.told.advice [NUMBER ...] runs the cases of data/advice_cases.json one by one (half an hour), and
 writes results/advice.json and advice.md. A case with `as_the_source` is asked a second time with the stack and the
-loss that its source names; that answer is shown beside the first, which alone is judged. With --fresh first or second it
-asks the thirty questions of the page's eighth or ninth round (data/advice_fresh.json, advice_second_fresh.json), and
+loss that its source names; that answer is shown beside the first, which alone is judged. With --fresh first or second
+it asks the thirty questions of the page's eighth or ninth round (data/advice_fresh.json, advice_second_fresh.json), and
 writes results of the same name.
 """
 
