@@ -13,11 +13,11 @@ from gpu_plan.planner.job.alternatives import (
     Tried,
     alternatives,
     beside,
+    by_trainer,
     first_line,
     nearest,
     with_what_degrees_buy,
 )
-from gpu_plan.planner.job.lean_trainer import by_trainer
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -43,20 +43,8 @@ def plan_from_scratch(
     request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers, watch: Watcher
 ) -> Answer:
     """Searches, and says what was found; `watch` is told meanwhile."""
-    job = prepared(request, cluster, source, note, openers)
-    watch.model(job.spec)
     wishes = read_wishes(dict(request.words))
-    found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=wishes.prefer, watch=watch)
-    trained = by_trainer(
-        request,
-        cluster,
-        job,
-        found,
-        prepare=lambda asked: prepared(asked, cluster, source, note, openers),
-        search=lambda other: search(other.task, prefer=wishes.prefer),
-    )
-    if trained is not None:
-        request, job, found = trained.request, trained.job, trained.found
+    request, job, found = _first_search(request, cluster, source, note, openers, watch)
     job, found, shortened = _shortened(job, found, request, wishes)
     assumptions, evaluated = _assumptions(job, found), job.task.evaluator.evaluated
     asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
@@ -103,6 +91,25 @@ def plan_from_scratch(
         places=job.places(),
         widened=widened(found) if request.follow else {},
     )
+
+
+def _first_search(
+    request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers, watch: Watcher
+) -> tuple[Request, Prepared, Found[Any]]:
+    """The job as it was asked for and what was found; where nobody named a trainer, maybe that of one."""
+    job = prepared(request, cluster, source, note, openers)
+    watch.model(job.spec)
+    prefer = read_wishes(dict(request.words)).prefer
+    found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=prefer, watch=watch)
+    trained = by_trainer(
+        request,
+        cluster,
+        job,
+        found,
+        prepare=lambda asked: prepared(asked, cluster, source, note, openers),
+        search=lambda other: search(other.task, prefer=prefer),
+    )
+    return (request, job, found) if trained is None else (trained.request, trained.job, trained.found)
 
 
 def _shortened(

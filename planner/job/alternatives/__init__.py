@@ -4,6 +4,7 @@
 `beside` what can be told beside a plan that fits, from traces that are at hand; `useful` orders that by what it gains;
 `without` evaluates the job without a degree that the plan has, where it is to be explained;
 `headline` says the first line of a report whose plan keeps something in the node's RAM;
+`lean_trainer` asks whose loop trains adapters on one GPU without that RAM, where nobody named one;
 `generating` has what is told beside a generation, and is imported for one alone.
 """
 
@@ -11,6 +12,7 @@ from gpu_plan.planner.job.alternatives.beside import beside
 from gpu_plan.planner.job.alternatives.changes import Job
 from gpu_plan.planner.job.alternatives.found import Beside
 from gpu_plan.planner.job.alternatives.headline import first_line
+from gpu_plan.planner.job.alternatives.lean_trainer import by_trainer
 from gpu_plan.planner.job.alternatives.tried import Tried, alternatives, at_its_batch, nearest
 from gpu_plan.planner.job.alternatives.without import with_what_degrees_buy
 
@@ -21,6 +23,7 @@ __all__ = [
     "alternatives",
     "at_its_batch",
     "beside",
+    "by_trainer",
     "first_line",
     "nearest",
     "with_what_degrees_buy",

@@ -97,7 +97,7 @@ def _searched_basis(job: Prepared) -> Prepared:
     assert isinstance(task, TrainingTask)
     workload = task.evaluator.workload
     basis = tuple((name, "searched" if name == "stack" else why) for name, why in workload.basis)
-    return replace(job, task=task.other(replace(workload, basis=basis)))  # type: ignore[arg-type]
+    return replace(job, task=task.other(replace(workload, basis=basis)))
 
 
 def _told(traits: StackTraits, least: StepJudgement, workload: Workload) -> str:
