@@ -40,6 +40,14 @@ def _of(model_type: str, name: str, **overrides: Any) -> OwnDefaults:
 _EIGHT = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 _LOCAL = {"num_local_experts": 8, "num_experts_per_tok": 2}
 _WINDOW = {"sliding_window": 32, "layer_types": ["sliding_attention", "full_attention"]}
+_LATENT = {
+    "num_key_value_heads": 4, "head_dim": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16,
+    "kv_lora_rank": 16, "q_lora_rank": 24,
+}  # fmt: skip
+_ROUTED = {
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "n_group": 1, "topk_group": 1,
+    "first_k_dense_replace": 1, "n_shared_experts": 1,
+}  # fmt: skip
 
 OWN: dict[str, OwnDefaults] = {
     "apertus": _of("apertus", "Apertus"),
@@ -72,4 +80,26 @@ OWN: dict[str, OwnDefaults] = {
     "afmoe": _of("afmoe", "Afmoe", num_dense_layers=1, layer_types=_WINDOW["layer_types"], sliding_window=32, **_EIGHT),
     "flex-olmo": _of("flex_olmo", "FlexOlmo", num_experts=8, num_experts_per_tok=2),
     "cohere-2-moe": _of("cohere2_moe", "Cohere2Moe", **_WINDOW, **_EIGHT),
+    "deepseek-v2": _of("deepseek_v2", "DeepseekV2", topk_method="greedy", **_LATENT, **_ROUTED),
+    "glm-4-moe-lite": _of("glm4_moe_lite", "Glm4MoeLite", **_LATENT, **_ROUTED),
+    "ax-k1": _of("axk1", "AXK1", **_LATENT, **_ROUTED),
+    "youtu": _of("youtu", "Youtu", **_LATENT),
+    "minicpm-3": _of("minicpm3", "MiniCPM3", **_LATENT),
+    "mistral-4": _of("mistral4", "Mistral4", **_LATENT, **_ROUTED),
+    "nemotron": _of("nemotron", "Nemotron"),
+    "ministral": _of("ministral", "Ministral", **_WINDOW),
+    "ministral-3": _of("ministral3", "Ministral3"),
+    "dots-1": _of("dots1", "Dots1", **_WINDOW, **_ROUTED),
+    "hunyuan-moe": _of("hunyuan_v1_moe", "HunYuanMoEV1", moe_topk=2, **_EIGHT),
+    "laguna": _of("laguna", "Laguna", num_attention_heads_per_layer=[4, 4], **_WINDOW, **_EIGHT),
+    "bailing": _of("bailing_hybrid", "BailingHybrid", **_LATENT, **_ROUTED),
+    "kimi-linear": _of("kimi_linear", "KimiLinear", **_LATENT, **_ROUTED),
+    "granite-shared": _of("granitemoeshared", "GraniteMoeShared", shared_intermediate_size=64, **_LOCAL),
+    "solar-open": _of("solar_open", "SolarOpen", **{**_ROUTED, "first_k_dense_replace": 0}),
+    "exaone-moe": _of("exaone_moe", "ExaoneMoe", first_k_dense_replace=1, num_shared_experts=1, **_WINDOW, **_EIGHT),
+    "hyperclovax": _of("hyperclovax", "HyperCLOVAX"),
+    "glm": _of("glm", "Glm"),
+    "mimo-v2": _of("mimo_v2_flash", "MiMoV2Flash", **_WINDOW, **_ROUTED),
+    "lfm2-moe": _of("lfm2_moe", "Lfm2Moe", layer_types=["conv", "full_attention"], num_dense_layers=1, **_EIGHT),
 }
+"""The first 22 as of 2026-11-24; those from DeepSeek-V2 on stood in no list before 2026-11-27."""
