@@ -5,8 +5,9 @@ anything but a plan or one line.
 
 writes benchmarks/results/spread_classes.json and .md after each class (twenty minutes); what was not asked this time
 stays as it was, and `--only refused` asks those that one device refused.
-A class is built from its configuration's own defaults, narrow, of as few layers as its kinds take;
-one that cannot be so built or traced on one device says nothing of ranks, and stands apart.
+A class is built from a small configuration written by hand where there is one, else from its configuration's own
+defaults: narrow, of as few layers as its kinds take, then of its own widths. One that cannot be so built or traced on
+one device says nothing of ranks, and stands apart.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.places import RESULTS
+from tests.support.ranks.own_defaults import OWN
 
 Row = dict[str, Any]
 WAYS = ("--tp", "--ep")
@@ -70,7 +72,7 @@ def kinds(transformers_models: Path) -> dict[str, tuple[bool, bool]]:
     found = {}
     for path in sorted(transformers_models.glob("*/configuration_*.py")):
         text = path.read_text(encoding="utf-8")
-        has = tuple(f"base_model_{kind}_plan" in text for kind in ("tp", "ep"))
+        has = tuple(bool(re.search(rf"base_model_{kind}_plan\b[^=\n]*= *(?!None)\S", text)) for kind in ("tp", "ep"))
         if any(has):
             found[path.parent.name] = (has[0], has[1])
     return found
@@ -241,13 +243,15 @@ def row_of(folder: str, plans: tuple[bool, bool]) -> Row:
                 if row["single"]["exit"] in (0, 1):
                     ways = [way for way, has in zip(WAYS, plans, strict=True) if has]
                     return row | {way: asked(Path(name), length, (way, "2")) for way in ways}
-                last = row
+                if not last or "For" in row["class"]:
+                    last = row
     return last
 
 
 def _configs_or_why(folder: str) -> Row:
-    """Configurations to be tried in turn: of each model type with a class to be trained."""
-    problem, found = "no class to be trained", []
+    """Configurations to be tried in turn: what was written by hand, then of each model type with a class to be
+    trained."""
+    problem, found = "no class to be trained", [one.config() for one in OWN.values() if one.model_type == folder]
     for kind in types_of(folder):
         if class_of(kind) is None:
             continue
