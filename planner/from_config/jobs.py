@@ -5,7 +5,7 @@ trl}.py, core/builders/rl.py; LLaMA-Factory 0.9.5 hparams/finetuning_args.py, tr
 arguments/rlhf_args.py; princeton-nlp/SimPO scripts/simpo_config.py.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpu_plan.planner.errors import InputError, UsageError
@@ -129,6 +129,7 @@ def _by_script(script: str, content: Content, path: str) -> NamedJob | None:
     gone = next((word for word in words if word in GONE), None)
     if gone is not None:
         raise of_several_models(f"{path}: {visible(script)}", GONE[gone])
+    _check_offline(words, visible(script), path)
     named = next((recipe for recipe in _RECIPES if recipe in words), None)
     if named is not None:
         return NamedJob(recipe=named, source=visible(script))
@@ -139,6 +140,13 @@ def _by_script(script: str, content: Content, path: str) -> NamedJob | None:
         f"{path} starts {visible(script)}, whose name and options do not say what it trains by: plan it with"
         f" `plan {visible(script)} --gpus SPEC -- ARGS`, which runs it to its first step"
     )
+
+
+def _check_offline(words: Collection[str], source: str, path: str) -> None:
+    """UsageError for DPO on answers that the policy makes as it goes (trl/experimental/online_dpo)."""
+    if "dpo" in words and "online" in words:
+        because = "its policy generates the answers and another model compares them"
+        raise of_several_models(f"{path}: {source}", because)
 
 
 def _by_word(content: Content, kind: str, path: str) -> NamedJob | None:
@@ -212,6 +220,7 @@ def _of_trl(content: Content, path: str) -> NamedJob | None:
 def _called(content: Content, path: str) -> NamedJob | None:
     """A recipe's name in the names that a file gives or has."""
     for key, words in _names(content, path):
+        _check_offline(words, f"online DPO by {key}", path)
         for recipe in _RECIPES:
             if recipe in words:
                 return NamedJob(recipe=recipe, source=f"{recipe} by {key}")

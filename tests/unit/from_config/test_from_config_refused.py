@@ -79,6 +79,10 @@ REFUSED = {
         "is a Megatron-LM job (by pipeline_model_parallel_size)",
     ),
     "a loss that is none of TRL's": (HEAD + "loss_type: rpo\nbeta: 0.1\n", "is no loss of TRL's DPOTrainer"),
+    "online DPO": (
+        HEAD.replace(": o\n", ": runs/qwen-online-dpo\n") + "beta: 0.1\n",
+        "online DPO by output_dir",
+    ),
     "rlhf of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: grpo\n", "its GRPO trainer is its own"),
     "prediction of LLaMA-Factory": (HEAD + "finetuning_type: lora\ndo_predict: true\n", "nothing is trained"),
     "context parallel of LLaMA-Factory v1": (
