@@ -13,7 +13,15 @@ import torch
 
 from benchmarks.places import RESULTS
 from tests.support.ranks.megatron.case import CASES, ITERATIONS, MegatronCase
-from tests.support.ranks.megatron.replay import in_flight, measured, measured_in_flight, replay, replayed, run_all
+from tests.support.ranks.megatron.replay import (
+    Values,
+    in_flight,
+    least,
+    measured_in_flight,
+    replay,
+    replayed,
+    run_often,
+)
 
 PAGE = RESULTS / "megatron_ranks.md"
 _HEAD = """# Megatron-core on gloo beside the replay
@@ -31,6 +39,7 @@ _TAIL = """
 Left out on both sides: scalars of 16 bytes and less, and the statistics of layer norms, which the CPU keeps in the
 norm's 16 bits and CUDA in fp32.
 
+Of three launches the least is told: gloo's threads can free a tensor where the profiler does not see it.
 The peaks of both steps are above what stood when the first began, so that what dispatchers keep from one micro batch to
 the next is among them.
 
@@ -50,20 +59,21 @@ def main() -> None:
     """Writes the page."""
     found = {}
     for world in sorted({case.world for case in CASES}):
-        found.update(run_all([case for case in CASES if case.world == world], world))
+        found.update(run_often([case for case in CASES if case.world == world], world))
     lines = [line for case in CASES for line in _rows(case, found[case.label()])]
     head = _HEAD.format(core=importlib.metadata.version("megatron-core"), torch=torch.__version__)
     PAGE.write_text(head + "\n".join(lines) + "\n" + _TAIL, encoding="utf-8")
 
 
-def _rows(case: MegatronCase, ranks: tuple[dict[str, object], ...]) -> list[str]:
+def _rows(case: MegatronCase, launches: list[tuple[Values, ...]]) -> list[str]:
     lines = []
     each = case.world // case.pipeline
-    for number, values in enumerate(ranks):
+    for number in range(case.world):
         stream, place = replay(case, number // each)
         for step in range(ITERATIONS):
-            real, ours = measured(values, case, step)["peak"], replayed(stream, case, step)["peak"]
-            standing = measured_in_flight(values, case, place, step), in_flight(stream, case, place, step)
+            real, ours = least(launches, number, case, step), replayed(stream, case, step)["peak"]
+            seen = min(measured_in_flight(values[number], case, place, step) for values in launches)
+            standing = seen, in_flight(stream, case, place, step)
             shown = f"{ours - real:+,} ({(ours / real - 1):+.2%})" if ours != real else "0"
             lines.append(
                 f"| {case.label()} | {number} | {step + 1} | {real:,} | {ours:,} | {shown} |"

@@ -49,6 +49,8 @@ class TrainingTask:
     cuts: list[Batch] = field(init=False, compare=False)
     """Ways to cut the global batch, smallest micro batch first; UsageError where it does not divide. Of the copies that
     every rank, or every group of `--tp`, computes."""
+    _failed: list[StepJudgement] = field(default_factory=list, init=False, compare=False, repr=False)
+    """Layouts of an engine's own model whose smallest micro batch did not fit, as they were looked at."""
 
     def __post_init__(self) -> None:
         stages = self._workload.pipeline_parallel or 1
@@ -211,7 +213,7 @@ class TrainingTask:
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Of degrees and settings that nobody asked for: each takes a trace of its own, made if it might be first."""
         if family.layout is not None:
-            return megatron_hopeless(self.evaluator, family, ranking, plans)
+            return megatron_hopeless(self.evaluator, family, ranking, plans, self._failed)
         slow = too_slow(self.evaluator, family, self.cuts_of(family), ranking, plans)
         if slow is not None:
             return slow
@@ -294,7 +296,10 @@ class TrainingTask:
         if family.layout is not None:
             cuts = megatron.runnable(family.layout, cuts)
         try:
-            return explored(self.evaluator, family, cuts, exhaustive=exhaustive)
+            found = explored(self.evaluator, family, cuts, exhaustive=exhaustive)
+            if family.layout is not None and found.best is None and found.rejected is not None:
+                self._failed.append(found.rejected.judgement)
+            return found
         except InputError:
             if self._workload.checkpointing is not None or family.checkpointing is not Checkpointing.SELECTIVE:
                 raise

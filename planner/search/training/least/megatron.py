@@ -18,8 +18,15 @@ _LEAST_HELD, _LEAST_SHARED = 4, 4
 """The same with everything in its smallest type."""
 
 
-def hopeless(evaluator: Evaluator, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
-    """Why a layout is not looked at; None where it is, and always where every degree was given."""
+def hopeless(
+    evaluator: Evaluator,
+    family: Family,
+    ranking: Ranking,
+    plans: Sequence[StepJudgement],
+    failed: Sequence[StepJudgement],
+) -> str | None:
+    """Why a layout is not looked at; None where it is, and always where every degree was given. `failed`: layouts whose
+    smallest micro batch did not fit."""
     workload, layout = evaluator.workload, family.layout
     assert layout is not None
     unasked = _interleaved(family, ranking, plans) if _adds_stages(workload, layout) else None
@@ -28,7 +35,56 @@ def hopeless(evaluator: Evaluator, family: Family, ranking: Ranking, plans: Sequ
         return unasked
     if None not in (workload.tensor_parallel, workload.pipeline_parallel, workload.expert_parallel):
         return None
-    return _crowded(evaluator, layout) or _needless(layout, plans)
+    again = _again(layout, ranking, plans) if workload.checkpointing is None else None
+    return _crowded(evaluator, layout) or _needless(layout, plans) or again or _keeps(evaluator, family, failed)
+
+
+def _again(layout: Layout, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
+    """Of a layout that computes every layer once more: at least four thirds of what the least that fits computes, whose
+    products may be a tie's worth slower than its own; with as many tensor parallel ranks, of all but the wait for other
+    stages, since what they send one another is sent once more too."""
+    plain = [
+        plan
+        for plan in plans
+        if standing(plan) == 0 and plan.family.layout is not None and plan.family.layout.recompute == "none"
+    ]
+    if layout.recompute != "full" or not plain:
+        return None
+    computed = min(ranking.expected(one) * _computed(one) for one in plain)
+    alike = [ranking.expected(one) * (1 - _waits(one)) for one in plain if _tensor(one) == layout.tensor]
+    computed = max(computed, min(alike, default=0.0))
+    if not ranking.beyond(plans, seconds=computed * 4 / 3 / LONGER, parts=plain[0].moving_parts):
+        return None
+    return f"computes every layer once more, and {plain[0].title} fits without: --checkpointing asks for it"
+
+
+def _computed(plan: StepJudgement) -> float:
+    """Share of a step in which the slowest rank computes."""
+    return min(1.0, (plan.time.forward_seconds + plan.time.backward_seconds) / plan.time.step_seconds)
+
+
+def _waits(plan: StepJudgement) -> float:
+    return 0.0 if plan.piped is None else plan.piped.bubble
+
+
+def _tensor(plan: StepJudgement) -> int:
+    return 1 if plan.family.layout is None else plan.family.layout.tensor
+
+
+def _keeps(evaluator: Evaluator, family: Family, failed: Sequence[StepJudgement]) -> str | None:
+    """Of a layout with more pipeline ranks than one whose first rank's activations alone did not fit: that many more
+    micro batches stand on the first rank, of that much fewer layers each."""
+    layout = family.layout
+    assert layout is not None
+    for other in failed:
+        shorter = other.family.layout
+        if shorter is None or other.piped is None or shorter.pipeline >= layout.pipeline:
+            continue
+        if _alike(other.family, replace(family, layout=replace(layout, pipeline=shorter.pipeline))):
+            kept = other.piped.stages[0].at_peak.activations
+            if kept > evaluator.capacity_bytes:
+                return f"keeps as many activations as {other.title}, {format_gib(kept)} GiB on the first rank"
+    return None
 
 
 def _adds_stages(workload: Workload, layout: Layout) -> bool:

@@ -9,9 +9,8 @@ from gpu_plan.planner.search.training.candidates import Family
 from gpu_plan.planner.search.training.megatron.judge import architecture
 from gpu_plan.planner.search.training.piped.step import Judge
 
-_LEAST_LAYERS = 2
-"""Layers of a stage at least, of those that are tried unasked with the most stages on a rank: as in recipes of
-Megatron-Bridge, which go down to one where layers are large alone."""
+_LEAST_LAYERS = 4
+"""Layers of a stage at least, of several that are tried unasked on each rank, where there are as many."""
 
 
 def spread(evaluator: Judge, known: Iterable[Family]) -> Iterator[Family]:
@@ -25,8 +24,8 @@ def spread(evaluator: Judge, known: Iterable[Family]) -> Iterator[Family]:
 
 
 def several(evaluator: Judge, layout: Layout) -> tuple[int, ...]:
-    """Numbers of stages on each rank that are tried unasked: the fewest, and the most. What ranks wait for falls with
-    their number, and what they keep is highest with the fewest; between them lies what lies between."""
+    """The number of stages on each rank that is tried unasked, if any: what ranks wait for, and what they keep beside
+    one stage, falls with their number, and what they send grows with it."""
     workload = evaluator.workload
     said = (workload.virtual_stages, workload.schedule, layout.first_layers, layout.last_layers)
     if layout.pipeline == 1 or any(one is not None for one in said):
@@ -36,7 +35,7 @@ def several(evaluator: Judge, layout: Layout) -> tuple[int, ...]:
         return (2,) if workload.pipeline_parallel is None and each > 1 else ()
     dividing = [count for count in range(2, each + 1) if each % count == 0]
     most = [count for count in dividing if each // count >= _LEAST_LAYERS]
-    return tuple(dict.fromkeys((*dividing[:1], *most[-1:])))
+    return tuple(most[-1:] or dividing[:1])
 
 
 def evened(evaluator: Judge, layout: Layout) -> Layout:
