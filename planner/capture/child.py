@@ -7,6 +7,7 @@ script's own clean-up runs.
 
 import contextlib
 import gc
+import linecache
 import os
 import resource
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outcome, PlannedDevice, framed
+from gpu_plan.planner.capture.script.advice import about
 from gpu_plan.planner.capture.script.program import Program
 from gpu_plan.planner.capture.unwritten import refusals
 from gpu_plan.planner.capture.unwritten.redirect import Redirect
@@ -146,6 +148,9 @@ def _failed(problem: BaseException, script: Path, window: Any, swallowed: list[B
     instead = _without_unsloth(problem, script)
     if instead is not None:
         return Outcome(stage="unsupported", message=instead, file=file, line=line)
+    advice = about(problem, linecache.getline(file, line) if file and line else "")
+    if advice:
+        return Outcome(stage="unsupported", message=advice, file=file, line=line)
     plain = isinstance(problem, PlanError)
     text = str(problem)[:300] if plain else described(problem) + in_place_of_kernels(problem)
     whole = "" if plain else "".join(traceback.format_exception(problem, limit=-_FRAMES))[-_MOST_TOLD:]

@@ -13,6 +13,7 @@ from pathlib import Path
 from gpu_plan.planner.cache_dir import cache_dir
 from gpu_plan.planner.capture.progress import watch
 from gpu_plan.planner.capture.request import MOST_BYTES, CaptureRequest, Outcome, unframed
+from gpu_plan.planner.capture.script.advice import about_arguments
 from gpu_plan.planner.errors import InputError, PlanError, UnreachableError
 from gpu_plan.planner.own_python import own_command, own_environment
 from gpu_plan.planner.plan.codec import decode, dump, load_object
@@ -55,6 +56,9 @@ def _line(request: CaptureRequest, outcome: Outcome, said: str) -> str:
     where = outcome.file or request.script
     place = f"{where}:{outcome.line}" if outcome.line is not None else where
     hint = "" if "--model" in outcome.message else "; name the model with --model, or a factory, to plan without it"
+    missed = about_arguments(Path(request.script).name, said) if outcome.stage == "exited" else ""
+    if missed:
+        hint = f"; {missed}"
     last = said.strip().splitlines()[-1][:160] if outcome.stage == "exited" and said.strip() else ""
     told = f" ({last})" if last and last not in outcome.message else ""
     return visible(f"{place}: {outcome.message}{told}{hint}{_kept(outcome.whole)}")

@@ -60,6 +60,7 @@ from gpu_plan.planner.capture.watch.described import (
     buffers_of,
     called_parameters,
     config_of,
+    flat_of,
     in_float8,
     notes_on,
     one_name,
@@ -327,6 +328,12 @@ class Window:
         for module in idle:
             module.requires_grad_(False)  # nothing trains it: no gradient and no state is planned for it
         models += idle
+        flat = flat_of(models)
+        if flat:
+            raise InputError(
+                f"its parameters are parts of flat ones that it makes itself ({flat}), a sharding of its own that no"
+                " strategy here is"
+            )
         passes = 1 if self._recorder.open else self._recorder.backward_passes // self._recorder.each
         alive = self._recorder.alive() if self._request.follow else []
         recording = self._recorder.finish()

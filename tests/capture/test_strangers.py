@@ -77,6 +77,20 @@ for batch in DataLoader(rows, batch_sampler=Buckets(), collate_fn=collate):
     torch.nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten()).backward()
     optimizer.step()
 """
+TUPLES = """
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader
+rows = [torch.arange(1 + n % 40) for n in range(64)]
+def collate(chosen):
+    return pad_sequence(chosen), torch.tensor([len(row) for row in chosen])
+model = torch.nn.Sequential(torch.nn.Embedding(64, 8), torch.nn.Linear(8, 64)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, lengths in DataLoader(rows, batch_size=4, shuffle=True, collate_fn=collate):
+    x = x.cuda()
+    torch.nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten()).backward()
+    optimizer.step()
+"""
 OF_A_PACKAGE = """
 from .parts import made
 import torch
@@ -160,6 +174,13 @@ def test_captured_as_it_trains(
     told = document["workload"]["script"]  # type: ignore[index]
     assert document["model"]["parameters"] == parameters  # type: ignore[index]
     assert (told["micro_batch"], told.get("seq_len")) == (batch, length)
+
+
+def test_samples_of_no_name_are_looked_at_for_their_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(TUPLES)
+    told = [line["text"] for line in _document(path, capsys)["assumptions"]]  # type: ignore[attr-defined]
+    assert any("[40, 4] int64" in line and "the longest of 64 samples, 40 tokens" in line for line in told)
 
 
 def test_a_module_of_a_package_runs_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,6 +74,9 @@ CASES = (
     *(f"huggingface/trl:examples/scripts/{name}.py" for name in ("orpo", "gkd", "tpo", "reward_modeling", "gold")),
     *(f"texttron/tevatron:src/tevatron/{name}/driver/train.py" for name in ("reranker", "retriever")),
     "PhoebusSi/Alpaca-CoT:peft/examples/conditional_generation/peft_lora_seq2seq_accelerate_fsdp.py",
+    "shivangraval50/distributed-training-lab:train_ddp.py",
+    "shivangraval50/distributed-training-lab:train_fsdp.py",
+    "sdivyanshu90/build-your-own-distributed-training:train.py",
 )
 _ROLLED = ("--num_generations", "2", "--max_completion_length", "8")
 _TEVATRON = (
@@ -93,6 +96,11 @@ _OWN = {
     "texttron/tevatron:src/tevatron/reranker/driver/train.py": _TEVATRON,
     "texttron/tevatron:src/tevatron/retriever/driver/train.py": (*_TEVATRON, "--attn_implementation", "sdpa"),
     "lucidrains/x-transformers:train_entropy_tokenizer.py": ("--seq_len=64", "--batch_size=2", "--cpu=True"),
+    "shivangraval50/distributed-training-lab:train_ddp.py": ("--steps", "3"),
+    "shivangraval50/distributed-training-lab:train_fsdp.py": ("--steps", "3"),
+    "sdivyanshu90/build-your-own-distributed-training:train.py": (
+        *("--config", "config/test_tiny.yaml", "--backend", "gloo", "--max-steps", "8"),
+    ),
     "karpathy/nanoGPT:train.py": (
         *("--device=cpu", "--backend=gloo", "--dtype=float32", "--compile=False", "--dataset=tokens", "--max_iters=3"),
         *("--n_layer=2", "--n_head=2", "--n_embd=64", "--block_size=64", "--batch_size=4", "--eval_iters=1"),
@@ -178,6 +186,8 @@ def _placed(case: str, folder: Path, home: Path) -> tuple[Path, tuple[str, ...],
     checkout = folder / repository
     for beside in (checkout / path).parent.glob("*.py"):
         shutil.copy(beside, home)
+    if ((checkout / path).parent / "config").is_dir():
+        shutil.copytree((checkout / path).parent / "config", home / "config")
     make(home, _FILES.get(case, {}))
     roots = [root for root in (checkout, checkout / "src") if not shadows(root)]
     return home / Path(path).name, _OWN.get(case, ()), roots

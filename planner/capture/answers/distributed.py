@@ -17,6 +17,7 @@ from torch import nn
 
 from gpu_plan.planner.capture.answers.devices.whereabouts import users_own
 from gpu_plan.planner.capture.imports import when_imported
+from gpu_plan.planner.capture.script.ranks import ranks_started_here
 from gpu_plan.planner.capture.script.texts import texts
 from gpu_plan.planner.capture.sharding.of_accelerate import take_degrees, take_plugin
 from gpu_plan.planner.capture.sharding.own import wrapped
@@ -178,6 +179,7 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(torch.multiprocessing, "spawn", spawned))
+        stack.enter_context(ranks_started_here())
         for home in (dist, *filter(None, map(sys.modules.get, _JOINING))):
             if hasattr(home, "init_process_group"):
                 stack.enter_context(mock.patch.object(home, "init_process_group", init_process_group))

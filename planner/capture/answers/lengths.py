@@ -24,6 +24,10 @@ _BATCHES = 64
 """Of a sampler of the user's own that are looked at."""
 _SECONDS = 4.0
 """Of this process's time that sampling one loader may take."""
+_MOST_AXES = 3
+"""Of a batch of sequences: samples, tokens or frames, features. Pictures have four."""
+_ALIKE = 32
+"""Samples of one width after which the rest is taken to be as wide."""
 _TOKENS = ("input_ids", "prompt_input_ids", "chosen_input_ids", "tokens")
 
 
@@ -109,7 +113,7 @@ def _drawn(loader: Any) -> tuple[list[int], SampledLengths] | None:
     if not found or not whole:
         return None
     widths = [max(found[index] for index in batch) for batch in whole]
-    most = max(range(len(whole)), key=lambda place: len(whole[place]) * widths[place])
+    most = max(range(len(whole)), key=lambda place: (len(whole[place]) * widths[place], widths[place]))
     told = SampledLengths(
         samples=len(found),
         longest=widths[most],
@@ -180,10 +184,13 @@ def _measured(rows: Iterator[tuple[int, Any]], loader: Any) -> dict[int, int] | 
     found: dict[int, int] = {}
     try:
         for index, row in rows:
-            length = _tokens(loader.collate_fn([row]))
+            batch = loader.collate_fn([row])
+            length = _tokens(batch)
             if length is None:
                 break
             found[index] = length
+            if len(found) == _ALIKE and len(set(found.values())) == 1 and not _says_tokens(batch):
+                break
             if time.process_time() - started > _SECONDS:
                 break
     except Exception:  # whatever the user's code does not stand: a sample alone, an index out of turn
@@ -194,15 +201,31 @@ def _measured(rows: Iterator[tuple[int, Any]], loader: Any) -> dict[int, int] | 
     return found if len(set(found.values())) > 1 else None
 
 
+def _named(batch: Any) -> bool:
+    return hasattr(batch, "keys") and hasattr(batch, "values")
+
+
+def _says_tokens(batch: Any) -> bool:
+    return _named(batch) and any(name in batch for name in _TOKENS)
+
+
 def _tokens(batch: Any) -> int | None:
-    """Tokens of a collated batch's samples; None where it has none."""
-    if not hasattr(batch, "keys"):
+    """Tokens of a collated batch's samples; None where it has none.
+
+    Where no name says which they are: the width of the first tensor of ids, else of the first of frames.
+    """
+    if _named(batch):
+        named = [batch[name] for name in _TOKENS if name in batch]
+        values = named or list(batch.values())
+    else:
+        values = list(batch) if isinstance(batch, tuple | list) else [batch]
+    sequences = [one for one in values if isinstance(one, torch.Tensor) and 2 <= one.dim() <= _MOST_AXES]
+    ids = [one for one in sequences if not one.is_floating_point()]
+    first = next(iter(ids or sequences), None)
+    if first is None:
         return None
-    named = [batch[name] for name in _TOKENS if name in batch]
-    for value in named:
-        if isinstance(value, torch.Tensor) and value.dim() >= 2 and not value.is_floating_point():
-            return int(value.shape[1])
-    return None
+    # Collated alone, a sample has one row; where pad_sequence puts time first, one column.
+    return int(first.shape[0] if first.shape[1] == 1 and not _named(batch) else first.shape[1])
 
 
 def _lead(found: dict[int, int], size: int, collated: Callable[[list[int]], Any]) -> list[int]:

@@ -12,7 +12,11 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from gpu_plan.planner.capture.script.advice import Kernel
+
 _KEEP = "__kept_by_plan__"
+_KERNEL = "get_ipython"
+"""What a script exported from a notebook calls for the notebook's own lines."""
 _ALL = ("Exception", "BaseException")
 _MOST = 8
 """Exceptions that are kept: the last ones."""
@@ -31,7 +35,9 @@ class Program:
         tree = _parsed(self._script)
         name = None if tree is None else _module(self._script, tree)
         code = None if tree is None else self._watched(tree)
-        given = {_KEEP: self._keep}
+        given: dict[str, Any] = {_KEEP: self._keep}
+        if tree is not None and _calls(tree, _KERNEL):
+            given[_KERNEL] = Kernel
         if code is None:
             runpy.run_path(str(self._script), run_name="__main__")
         elif name is None:
@@ -73,6 +79,11 @@ def _parsed(script: Path) -> ast.Module | None:
         return ast.parse(script.read_bytes(), str(script))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _calls(tree: ast.Module, name: str) -> bool:
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(function, ast.Name) and function.id == name for function in calls)
 
 
 def _catches_all(handler: ast.ExceptHandler) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 _MOST = 64
 """Modules that are read."""
 _LARGEST = 1 << 20
-_NO_PLACE = ("site-packages", "dist-packages")
+NO_PLACE = ("site-packages", "dist-packages")
+"""Folders below which nothing is the user's own."""
 
 
 @cache
@@ -53,7 +54,7 @@ def _files(name: str, beside: Path, folder: Path | None) -> Iterator[Path]:
     """Files of the project that `name` may be."""
     roots = [folder] if folder is not None else [beside, *map(Path, sys.path)]
     for root in roots:
-        if any(part in root.parts for part in _NO_PLACE) or root.is_relative_to(sys.base_prefix):
+        if any(part in root.parts for part in NO_PLACE) or root.is_relative_to(sys.base_prefix):
             continue
         stem = root.joinpath(*filter(None, name.split(".")))
         for path in (stem.with_name(f"{stem.name}.py"), stem / "__init__.py"):

@@ -29,6 +29,25 @@ def parameters_of(models: list[nn.Module]) -> list[ParameterInfo]:
     return infos
 
 
+def flat_of(models: list[nn.Module]) -> str:
+    """The name of a parameter of which two or more others are parts; empty where there is none.
+
+    A sharding of the script's own keeps parameters so: torch counts each twice, and no strategy here is it.
+    """
+    parts: dict[int, dict[int, tuple[str, nn.Parameter]]] = {}
+    for model in models:
+        for name, parameter in model.named_parameters():
+            if type(parameter.data) in (torch.Tensor, nn.Parameter):
+                storage = parameter.untyped_storage()._cdata
+                parts.setdefault(storage, {})[id(parameter)] = (name, parameter)
+    for sharing in parts.values():
+        sizes = {name: parameter.numel() for name, parameter in sharing.values()}
+        whole = max(sizes, key=lambda name: sizes[name])
+        if len(sizes) > 2 and sum(sizes.values()) - sizes[whole] <= sizes[whole]:
+            return whole
+    return ""
+
+
 def buffers_of(models: list[nn.Module]) -> list[tuple[str, int]]:
     sizes = buffer_sizes(models[0])
     for number, other in enumerate(models[1:], 1):

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +25,7 @@ _OPTIONS = (
 class Observed:
     """What has been seen so far."""
 
-    made: list[Any] = field(default_factory=list)
-    """Every optimizer that was constructed."""
+    constructed: list[weakref.ref[Any]] = field(default_factory=list)
     optimizers: list[Any] = field(default_factory=list)
     """Those that have taken a step."""
     schedulers: list[str] = field(default_factory=list)
@@ -37,6 +37,11 @@ class Observed:
     begin_step: Callable[[], None] = lambda: None
     """Called before an optimizer's step."""
     compiled: bool = False
+
+    @property
+    def made(self) -> list[Any]:
+        """Every optimizer that was constructed and that the script still has: one that it let go never steps."""
+        return [made for ref in self.constructed if (made := ref()) is not None]
 
 
 def watch(observed: Observed, stack: contextlib.ExitStack, on_step: Callable[[Any], None]) -> None:
@@ -53,7 +58,7 @@ def watch(observed: Observed, stack: contextlib.ExitStack, on_step: Callable[[An
     optimizer_init = optimizer.Optimizer.__init__
 
     def constructed(self: Any, *args: Any, **kwargs: Any) -> None:
-        observed.made.append(self)
+        observed.constructed.append(weakref.ref(self))
         observed.construct()
         optimizer_init(self, *args, **kwargs)
 
