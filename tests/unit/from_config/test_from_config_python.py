@@ -34,6 +34,11 @@ def llama3_8b_float8() -> Trainer.Config:
     config.parallelism.data_parallel_replicate_degree = 2
     return config
 
+def by_mode():
+    config = llama3_8b()
+    config.activation_checkpoint = ActivationCheckpointConfig(mode="selective")
+    return config
+
 def spread():
     config = llama3_8b()
     config.parallelism.pipeline_parallel_degree = 8
@@ -60,6 +65,10 @@ EIGHT = "--strategy fsdp --offload none --precision bf16-mixed --optimizer adamw
 READ = {
     "llama3_8b": (
         f"plan meta-llama/Llama-3.1-8B --gpus 8xH100 {EIGHT} --grad-accum 1 --seq-len 8192 --checkpointing full"
+        " --stack torchtitan --set clip.max_norm=1.0"
+    ),
+    "by_mode": (
+        f"plan meta-llama/Llama-3.1-8B --gpus 8xH100 {EIGHT} --grad-accum 1 --seq-len 8192 --checkpointing selective"
         " --stack torchtitan --set clip.max_norm=1.0"
     ),
     "llama3_8b_float8": (

@@ -11,6 +11,8 @@ from gpu_plan.planner.from_config.python_text import Call, Unknown, built, funct
 from gpu_plan.planner.nearest import did_you_mean
 
 _MODES = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory_budget"}
+_OF_MODES = "ActivationCheckpointConfig"
+"""What earlier and forked registries say them in: by `mode`, which is `selective` where none is named."""
 _TRAINER = "Trainer"
 
 
@@ -89,7 +91,11 @@ def _checkpointing(given: Mapping[str, object], where: str) -> dict[str, object]
     value = given["activation_checkpoint"]
     if value is None:
         return {"mode": "none"}
-    if not isinstance(value, Call) or value.name not in _MODES:
-        raise InputError(f"{where}: activation_checkpoint is not one of {', '.join(_MODES)}")
-    mode = _MODES[value.name]
+    mode = None
+    if isinstance(value, Call):
+        mode = value.named.get("mode", "selective") if value.name == _OF_MODES else _MODES.get(value.name)
+    if mode not in ("none", *_MODES.values()):
+        raise InputError(
+            f"{where}: activation_checkpoint is not one of {', '.join(_MODES)}, or {_OF_MODES} with a mode of theirs"
+        )
     return {"mode": mode, "selective_ac_option": "op"} if mode == "selective" else {"mode": mode}
