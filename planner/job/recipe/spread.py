@@ -44,8 +44,8 @@ def training_part(cluster: Cluster, taken: int) -> Cluster:
         whole, rest = divmod(taken, cluster.gpus_per_node)
         if rest or not 0 < whole < cluster.nodes:
             raise UsageError(
-                f"a server on {taken} GPUs of {cluster.nodes} nodes takes a part of one: of several nodes only whole"
-                " ones can be a server's in this version; give the GPUs of one node"
+                f"a server that takes {taken} of {cluster.world_size} GPUs on {cluster.nodes} nodes has a part of a"
+                " node: of several only whole ones can be a server's in this version; give the GPUs of one node"
             )
         return replace(cluster, nodes=cluster.nodes - whole, platform=None)
     return replace(cluster, gpus_per_node=cluster.gpus_per_node - taken, platform=None)

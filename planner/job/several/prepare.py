@@ -191,8 +191,8 @@ class _Job:
             taken = asked.copies * ranks
             if taken >= cluster.world_size:
                 raise InputError(
-                    f"{self.where}: models.{model.role}: {asked.copies} copies on {ranks} GPUs each leave none of"
-                    f" {cluster.world_size} to train on: give more --gpus"
+                    f"{self.where}: models.{model.role}: {asked.copies} copies take {taken} GPUs, and"
+                    f" {cluster.world_size} leave none to train on: give more --gpus"
                 )
             return training_part(cluster, taken), beside.on(taken, ranks, asked.sequences)
         ranks = asked.tensor_parallel or 1

@@ -110,6 +110,8 @@ def test_a_document_means_its_models_and_phases() -> None:
         (POLICY + ENGINE.replace("vllm", "tgi") + UPDATE, "engine = 'tgi' is unknown"),
         (POLICY + ENGINE + "share = 1.5\n" + UPDATE, "write a share above 0 and at most 1"),
         (POLICY + ENGINE + 'where = "server"\nsleep = true\n' + UPDATE, "need not sleep"),
+        (POLICY + ENGINE + "copies = 2\n" + UPDATE, "copies are of a server"),
+        (POLICY + 'reduce_dtype = "fp8"\n' + UPDATE, "use float32 or bfloat16"),
         (POLICY + ENGINE + 'strategy = "fsdp"\n' + UPDATE, "is not vLLM's"),
         (POLICY + ENGINE + "train = true\n" + UPDATE, "an engine trains nothing"),
         (POLICY + ENGINE + ENGINE.replace("engine]", "other]") + UPDATE, "are both engines"),

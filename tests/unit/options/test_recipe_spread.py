@@ -3,7 +3,7 @@
 import pytest
 
 from gpu_plan.planner.errors import UsageError
-from gpu_plan.planner.job.recipe.spread import batch_words, server_copies
+from gpu_plan.planner.job.recipe.spread import batch_words, server_copies, training_part
 from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.recipe.read import read_recipe
 
@@ -47,3 +47,12 @@ def test_copies_are_those_under_which_a_completion_takes_least() -> None:
     assert server_copies(cluster, 1, lambda copies: None, pinned=False) == 1
     assert server_copies(cluster, 1, seconds, pinned=True) == 1
     assert tried == [1, 2, 4]
+
+
+def test_a_server_takes_whole_nodes_of_several() -> None:
+    two = find_cluster("2x8xH100")
+    assert training_part(two, 8).world_size == 8
+    assert training_part(find_cluster("8xH100"), 3).world_size == 5
+    for taken in (3, 16):
+        with pytest.raises(UsageError, match="has a part of a node"):
+            training_part(two, taken)
