@@ -20,6 +20,8 @@ _COUNTED = (torch.ops.aten.mm.default, torch.ops.aten.linear.default)
 
 _OF_DIFFUSERS = "enable_gradient_checkpointing"
 """diffusers models/modeling_utils.py: ModelMixin's own method, which takes no arguments for what is kept."""
+_BOUND = "_plan_bound_inputs"
+"""Attribute of a model whose embedding's output requires a gradient since checkpointing was switched on here."""
 
 
 def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1, stack: StackTraits | None = None) -> None:
@@ -33,8 +35,9 @@ def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1, stack: St
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if getattr(model, "_plan_kbit", False):
-            _require_input_gradients(model, mode is not Checkpointing.NONE)
+        _free_inputs(model)
+        if mode is not Checkpointing.NONE and getattr(model, "_plan_kbit", False):
+            _bind_inputs(model)
         if getattr(model, _OF_DIFFUSERS, None) is not None:
             _switch_diffusers(model, mode)
             return
@@ -44,9 +47,14 @@ def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1, stack: St
             return
         if not getattr(model, "supports_gradient_checkpointing", False):
             raise InputError(f"{type(model).__name__} does not support activation checkpointing")
+        kbit = getattr(model, _BOUND, False)
+        _free_inputs(model)  # transformers hangs hooks on them itself, and would forget those that are there
         model.gradient_checkpointing_enable(
             gradient_checkpointing_kwargs=_arguments(model, mode, stack), **_every_argument(model, every)
         )
+        setattr(model, _BOUND, True)
+        if kbit and not getattr(model, "_require_grads_hooks", True):
+            _bind_inputs(model)
 
 
 def _switch_diffusers(model: Any, mode: Checkpointing) -> None:
@@ -107,8 +115,19 @@ def _every_argument(model: Any, every: int) -> dict[str, int]:
     return {"every_n_layers": every}
 
 
-def _require_input_gradients(model: Any, wanted: bool) -> None:
-    """Once on, transformers would add its hooks a second time."""
-    if wanted != getattr(model, "_plan_input_gradients", False):
-        (model.enable_input_require_grads if wanted else model.disable_input_require_grads)()
-        model._plan_input_gradients = wanted
+def _bind_inputs(model: Any) -> None:
+    """The embedding's output requires a gradient from now on."""
+    model.enable_input_require_grads()
+    setattr(model, _BOUND, True)
+
+
+def _free_inputs(model: Any) -> None:
+    """It no longer does for anything that was switched on here; what its owner has asked for stays.
+
+    transformers modeling_utils.py: gradient_checkpointing_enable hangs hooks on it that gradient_checkpointing_disable
+    leaves there, but for adapters that it loaded itself: the next step of a frozen embedding would run backward through
+    the first layer's input.
+    """
+    if getattr(model, _BOUND, False) and hasattr(model, "disable_input_require_grads"):
+        model.disable_input_require_grads()
+        setattr(model, _BOUND, False)
