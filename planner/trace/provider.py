@@ -207,8 +207,10 @@ class TraceProvider:
 
     def _find_shipped_traces(self) -> ShippedTraces | None:
         if self._shipped_traces is False:
-            plain = self.source.config is not None and self.adapter is None
-            self._shipped_traces = find_shipped(self.source.digest, self.note) if plain and self.shipped else None
+            known = self.shipped and self.source.config is not None and (self.adapter is None or self._on_any_device)
+            self._shipped_traces = (
+                find_shipped(self.source.digest, self.note, adapter=self._adapter_key) if known else None
+            )
         return self._shipped_traces
 
     def _open_session(self) -> "TracingSession | WalledSession":

@@ -1,6 +1,7 @@
 """Makes the traces that are shipped: `python -m tests.support.shipped_traces [MODEL ...]`, `make traces` for all.
 
 With `--lengths` before them traces over sequence lengths alone, added to the books that there are.
+With `--lora` before them the books of models that are trained through LoRA's default adapters.
 With `--facts` before them what the other models of the catalog are, their parameters above all, without traces.
 
 For each model the variants that the default search asks for, on a device of every choice of attention kernels, at the
@@ -19,6 +20,7 @@ from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.training import prepare
+from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.catalog_index import load_index
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.request import Request
@@ -26,14 +28,15 @@ from gpu_plan.planner.trace.device import DeviceKind, device_kind
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.book import read_book, write_book
-from gpu_plan.planner.trace.shipped.lookup import ALONE, BOOKS, SEVERAL, book_name, lengths_key, trace_key
-from gpu_plan.planner.trace.shipped.source import COMPARED, digest_of, installed_folders
+from gpu_plan.planner.trace.shipped.lookup import ADAPTED, ALONE, BOOKS, SEVERAL, book_name, lengths_key, trace_key
+from gpu_plan.planner.trace.shipped.source import COMPARED, UNDER_ADAPTERS, digest_of, installed_folders
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
 from gpu_plan.planner.trace.sizes.lengths import longest
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.trace.storage.over_lengths import dump_lengths
 from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.whole_file import replace_file
+from gpu_plan.planner.workload.adapters import Peft
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +56,10 @@ MODELS = (
     "google/gemma-2-9b",
 )
 """Most wanted first."""
+UNDER_LORA = ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-8B")
+"""Models whose traces are shipped under `--peft lora` too."""
+LORA = Adapter(peft=Peft("lora"))
+"""Of the default rank and targets."""
 GPUS = ("H100", "A100-80GB", "L40S")
 """One of each choice of kernels."""
 SMALL = {"T4": 10**10}
@@ -68,9 +75,9 @@ OVER_LENGTHS = ("H100",)
 
 
 @contextmanager
-def passed_through(found: set[str]) -> Iterator[None]:
+def passed_through(found: set[str], projects: Iterable[str] = COMPARED) -> Iterator[None]:
     """Collects the Python files whose functions run, of the compared projects, as `project/path.py`."""
-    folders = {str(folder): project for project, folder in installed_folders().items()}
+    folders = {str(folder): project for project, folder in installed_folders(projects).items()}
     known: dict[str, None] = {}
 
     def watch(frame: object, event: str, _: object) -> None:
@@ -98,7 +105,7 @@ def variants(provider: TraceProvider, gpu: str) -> dict[str, StepVariant]:
         request = Request(
             model=provider.source.id,
             gpus=f"{spread}{gpu}",
-            words=(),
+            words=() if provider.adapter is None else (("peft", str(provider.adapter.peft)),),
             settings=(),
             pinned=False,
             explain=False,
@@ -116,8 +123,16 @@ def variants(provider: TraceProvider, gpu: str) -> dict[str, StepVariant]:
     return found
 
 
-def _provider(source: ModelSource, device: DeviceKind) -> TraceProvider:
-    return TraceProvider(source=source, device=device, attention="sdpa", use_cache=False, shipped=False, wide=True)
+def _provider(source: ModelSource, device: DeviceKind, adapter: Adapter | None = None) -> TraceProvider:
+    return TraceProvider(
+        source=source,
+        device=device,
+        attention="sdpa",
+        adapter=adapter,
+        use_cache=False,
+        shipped=False,
+        wide=True,
+    )
 
 
 def make_facts(model: str) -> bytes:
@@ -142,17 +157,21 @@ def _class_of(source: ModelSource) -> str:
 
 
 def _digests(files: set[str]) -> dict[str, str]:
-    folders = installed_folders()
+    folders = installed_folders(UNDER_ADAPTERS)
     found = {file: digest_of(folders[file.partition("/")[0]] / file.partition("/")[2]) for file in sorted(files)}
     return {file: digest for file, digest in found.items() if digest is not None}
 
 
-def _made_with() -> dict[str, str]:
-    return {project: versions()[project] for project in COMPARED}
+def _made_with(adapter: Adapter | None = None) -> dict[str, str]:
+    return {project: versions()[project] for project in _compared(adapter)}
 
 
-def make_book(model: str, *, lengths: bool = True) -> bytes:
-    """One model's book; without `lengths` that of the default one alone."""
+def _compared(adapter: Adapter | None) -> tuple[str, ...]:
+    return COMPARED if adapter is None else UNDER_ADAPTERS
+
+
+def make_book(model: str, *, lengths: bool = True, adapter: Adapter | None = None) -> bytes:
+    """One model's book, as it is or trained through an adapter; without `lengths` that of the default one alone."""
     source = resolve(model)
     traces: dict[str, bytes] = {}
     files: set[str] = set()
@@ -161,13 +180,13 @@ def make_book(model: str, *, lengths: bool = True) -> bytes:
         if spec is not None and spec.num_parameters > SMALL.get(gpu, spec.num_parameters):
             continue
         device = device_kind(parse_cluster(f"1x{gpu}").gpu)
-        provider = _provider(source, device)
+        provider = _provider(source, device, adapter)
         if spec is None:
-            _provider(source, device).spec()  # whatever is imported is imported now, and not counted
-            with passed_through(files):
+            _provider(source, device, adapter).spec()  # whatever is imported is imported now, and not counted
+            with passed_through(files, _compared(adapter)):
                 spec = provider.spec()
             asked = variants(provider, gpu)
-            with passed_through(files):
+            with passed_through(files, _compared(adapter)):
                 for variant in asked.values():
                     provider.trace(variant, 1)
         else:
@@ -189,8 +208,8 @@ def make_book(model: str, *, lengths: bool = True) -> bytes:
                     }
                     break
     assert spec is not None
-    book = write_book(model, _made_with(), _digests(files), spec, traces)
-    return with_lengths(book) if lengths else book
+    book = write_book(model, _made_with(adapter), _digests(files), spec, traces)
+    return with_lengths(book) if lengths and adapter is None else book
 
 
 def over_lengths(source: ModelSource, device: DeviceKind, asked: Iterable[StepVariant]) -> dict[str, bytes]:
@@ -244,14 +263,27 @@ def main(models: list[str]) -> int:
         for path in (next(BOOKS.glob(book_name(model, resolve(model).digest))) for model in models[1:] or MODELS):
             replace_file(path, with_lengths(path.read_bytes()))
         return 0
-    for model in models or MODELS:
-        content = make_book(model)
-        path: Path = BOOKS / book_name(model, resolve(model).digest)
+    adapter = LORA if models[:1] == ["--lora"] else None
+    asked = models if adapter is None else models[1:] or UNDER_LORA
+    for model in asked or MODELS:
+        content = make_book(model, adapter=adapter)
+        path: Path = book_path(model, adapter)
         replace_file(path, content)
-        path.with_suffix(".facts").unlink(missing_ok=True)
+        if adapter is None:
+            path.with_suffix(".facts").unlink(missing_ok=True)
         book = read_book(content)
         print(f"{path.name}: {len(book.places)} traces, {len(content):,} bytes, {len(book.files)} files", flush=True)
     return 0
+
+
+def book_path(model: str, adapter: Adapter | None = None) -> "Path":
+    """Where a model's book stands."""
+    digest = resolve(model).digest
+    return (
+        BOOKS / book_name(model, digest)
+        if adapter is None
+        else ADAPTED / book_name(model, digest, adapter=adapter.key())
+    )
 
 
 def _write_facts(models: list[str]) -> int:

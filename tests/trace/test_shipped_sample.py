@@ -10,7 +10,7 @@ from gpu_plan.planner.trace.shipped.book import Book, read_book
 from gpu_plan.planner.trace.shipped.lookup import BOOKS, trace_key
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.trace.storage.over_lengths import dump_lengths, load_lengths
-from tests.support.shipped_traces import make_book, make_facts, variants
+from tests.support.shipped_traces import LORA, UNDER_LORA, book_path, make_book, make_facts, variants
 
 BOOK_FILES = sorted(BOOKS.glob("*.traces"))
 SAMPLE = {"meta-llama/Llama-3.1-8B": ("H100", 0)}
@@ -29,6 +29,16 @@ def test_a_sample_is_traced_again(model):
     shipped = book.trace(trace_key(device, "sdpa", variant, made.samples))
     assert shipped is not None, "run `make traces`"
     assert dump(shipped) == dump(made), "tracing changed: run `make traces`"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", UNDER_LORA)
+def test_a_book_of_an_adapter_is_traced_again(model):
+    shipped = read_book(book_path(model, LORA).read_bytes())
+    again = read_book(make_book(model, adapter=LORA))
+    assert again.spec == shipped.spec
+    assert again.places.keys() == shipped.places.keys()
+    assert [key for key in shipped.places if _content(again, key) != _content(shipped, key)] == []
 
 
 FACTS = sorted(BOOKS.glob("*.facts"))

@@ -5,6 +5,7 @@
     lookup    `find_shipped`: the book of a model's config, where there is one and it stands for what is installed
     needed    the one line where tracing is not installed
     data/     the books, written by `make traces`
+    adapters/ those of models that are trained through LoRA: `python -m tests.support.shipped_traces --lora`
 
 A book stands for the pinned versions. That this program's own tracing still gives what stands in it is held by tests.
 """

@@ -4,13 +4,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from re import sub
 
 from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.shipped.book import Book, DamagedBookError, read_book
-from gpu_plan.planner.trace.shipped.source import COMPARED, first_difference, installed_folders
+from gpu_plan.planner.trace.shipped.source import first_difference, installed_folders
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
 from gpu_plan.planner.trace.sizes.lengths import Lengths
 from gpu_plan.planner.trace.sizes.settled import settled
@@ -18,14 +19,21 @@ from gpu_plan.planner.trace.storage import CorruptTraceError
 from gpu_plan.planner.trace.variant import StepVariant
 
 BOOKS = Path(__file__).parent / "data"
+ADAPTED = Path(__file__).parent / "adapters"
+"""Books of models that are trained through adapters."""
 _DIGITS = 16
 _SPLITS_BELOW = 64
 """Longest sequence for which flash attention may split keys over multiprocessors (flash_api.cpp)."""
 
 
-def book_name(model: str, digest: str, kind: str = "traces") -> str:
-    """File of a model whose config has this digest: its traces, or with `facts` what it is alone."""
-    return f"{model.replace('/', '--')}.{digest[:_DIGITS]}.{kind}"
+def book_name(model: str, digest: str, kind: str = "traces", adapter: str = "") -> str:
+    """File of a model whose config has this digest: its traces, or with `facts` what it is alone; under an adapter, by
+    its key, the name among those of `ADAPTED`."""
+    return f"{model.replace('/', '--')}.{digest[:_DIGITS]}{_word(adapter)}.{kind}"
+
+
+def _word(adapter: str) -> str:
+    return adapter and "." + sub("[^a-z0-9]+", "-", adapter.lower()).strip("-")
 
 
 def trace_key(device: DeviceKind, attention: str, variant: StepVariant, points: tuple[int, ...]) -> str | None:
@@ -102,10 +110,11 @@ class ShippedTraces:
 
     def assumptions(self, left_out: Collection[int] = ()) -> list[str]:
         """What stands behind the traces where it is not installed here, and which micro batches were not there."""
-        absent = [project for project in COMPARED if project not in installed_folders()]
+        compared = self.book.versions
+        absent = [project for project in compared if project not in installed_folders(compared)]
         if not absent:
             return []
-        named = ", ".join(f"{project} {self.book.versions.get(project, '')}" for project in COMPARED)
+        named = ", ".join(f"{project} {version}" for project, version in compared.items())
         lines = [f"the step is a shipped trace, made with {named}; not installed here: {', '.join(absent)}"]
         if left_out:
             tried = ", ".join(map(str, sorted(left_out)))
@@ -113,9 +122,13 @@ class ShippedTraces:
         return lines
 
 
-def find_shipped(digest: str, note: Callable[[str], None], books: Path | None = None) -> ShippedTraces | None:
-    """The book of a config's digest; None where there is none, or it stands for other code, which is told."""
-    path = max((books or BOOKS).glob(f"*.{digest[:_DIGITS]}.*"), key=lambda found: found.suffix, default=None)
+def find_shipped(
+    digest: str, note: Callable[[str], None], books: Path | None = None, adapter: str = ""
+) -> ShippedTraces | None:
+    """The book of a config's digest, under an adapter of that key; None where there is none, or it stands for other
+    code, which is told."""
+    found = (books or (ADAPTED if adapter else BOOKS)).glob(f"*.{digest[:_DIGITS]}{_word(adapter)}.*")
+    path = max(found, key=lambda one: one.suffix, default=None)
     if path is None:
         return None
     try:

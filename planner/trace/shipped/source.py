@@ -5,17 +5,19 @@ in C++ cannot be read: of torch the release must be the same as well.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 COMPARED = ("torch", "transformers", "accelerate")
+UNDER_ADAPTERS = (*COMPARED, "peft")
+"""The same where a model is trained through adapters."""
 
 
-def installed_folders() -> dict[str, Path]:
-    """Folder of each project that is installed."""
+def installed_folders(projects: Iterable[str] = COMPARED) -> dict[str, Path]:
+    """Folder of each of these projects that is installed."""
     found = {}
-    for project in COMPARED:
+    for project in projects:
         spec = find_spec(project)
         places = list(spec.submodule_search_locations or ()) if spec else []
         if places:
@@ -37,7 +39,7 @@ def first_difference(files: Mapping[str, str], versions: Mapping[str, str], here
 
     `versions` are the book's, `here` those installed. What is not installed is not compared.
     """
-    folders = installed_folders()
+    folders = installed_folders(versions)
     for project in folders:
         mine, theirs = versions.get(project, ""), here.get(project, "")
         if project == "torch" and _release(mine) != _release(theirs):

@@ -12,17 +12,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.catalog_index import load_index
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.shipped import lookup as module
 from gpu_plan.planner.trace.shipped.book import DamagedBookError, read_book, write_book
-from gpu_plan.planner.trace.shipped.lookup import BOOKS, find_shipped
+from gpu_plan.planner.trace.shipped.lookup import ADAPTED, BOOKS, find_shipped
 from gpu_plan.planner.trace.shipped.source import digest_of, first_difference, installed_folders
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.trace.storage.columns import packed, packed_floats, unpacked, unpacked_floats
+from gpu_plan.planner.workload.adapters import Peft
 
 LLAMA = "meta-llama/Llama-3.1-8B"
+LORA = Peft("lora")
 INTEGERS = arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(-(2**62), 2**62))
 
 
@@ -112,6 +115,28 @@ def test_every_book_stands_for_the_pinned_versions():
         assert bool(book.places) == (path.suffix == ".traces")
 
 
+def test_every_book_of_an_adapter_stands_for_the_pinned_versions():
+    books = sorted(ADAPTED.glob("*.traces"))
+    assert books
+    for path in books:
+        book = read_book(path.read_bytes())
+        assert first_difference(book.files, book.versions, versions()) is None, "run `make traces`"
+        assert path.name == module.book_name(book.model, resolve(book.model).digest, adapter=Adapter(peft=LORA).key())
+        assert list(book.versions) == ["torch", "transformers", "accelerate", "peft"]
+        assert any(file.startswith("peft/") for file in book.files)
+
+
+def test_a_book_stands_for_its_adapter_alone():
+    digest = resolve(LLAMA).digest
+    plain = find_shipped(digest, pytest.fail)
+    adapted = find_shipped(digest, pytest.fail, adapter=Adapter(peft=LORA).key())
+    assert plain is not None
+    assert adapted is not None
+    assert adapted.book.spec.num_parameters > plain.book.spec.num_parameters
+    assert find_shipped(digest, pytest.fail, adapter=Adapter(peft=LORA, rank=8).key()) is None
+    assert find_shipped(digest, pytest.fail, adapter=Adapter(peft=Peft("qlora")).key()) is None
+
+
 def test_every_model_of_the_catalog_that_has_a_class_is_known_without_it():
     known = {path.name.partition(".")[0] for path in BOOKS.iterdir()}
     digests = {path.name.split(".")[-2] for path in BOOKS.iterdir()}
@@ -138,6 +163,16 @@ def test_without_torch_a_shipped_model_is_planned(tmp_path):
     found = json.loads(done.stdout)
     assert found["plans"]
     assert any("not installed here: torch" in line["text"] for line in found["assumptions"])
+
+
+def test_without_torch_a_shipped_model_is_planned_under_lora(tmp_path):
+    words = (LLAMA, "--gpus", "1xRTX4090", "--peft", "lora")
+    done = without_tracing(tmp_path, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["plans"]
+    other = without_tracing(tmp_path, *words, "--lora-rank", "8")
+    assert other.returncode == 2
+    assert "pip install 'gpu-plan[peft]'" in other.stderr
 
 
 def test_without_torch_micro_batches_that_are_not_shipped_are_left_out(tmp_path):
