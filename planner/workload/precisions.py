@@ -167,6 +167,14 @@ def pure_in(dtype: str) -> Precision:
     return _first((traits for traits in PRECISIONS.values() if traits.is_pure), dtype)
 
 
+def weights_in(dtype: str) -> WeightType:
+    """Weights of a generation in this torch dtype; KeyError for one that none is loaded in."""
+    name = next((traits.name for traits in PRECISIONS.values() if traits.generates and traits.dtype == dtype), None)
+    if name is None:
+        raise KeyError(dtype)
+    return WeightType(name)
+
+
 def _first(known: Iterable[PrecisionTraits], dtype: str) -> Precision:
     name = next((traits.name for traits in known if traits.trains and traits.dtype == dtype), None)
     if name is None:

@@ -18,6 +18,8 @@ from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.search.training.notes.experts import fused_experts, wide_experts
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.strategy.known import known_traits
+from gpu_plan.planner.workload.generation import InferWorkload
+from gpu_plan.planner.workload.precisions import PLAIN_WEIGHTS, default_precision, weights_in
 from gpu_plan.planner.workload.stacks.registry import stack_names, traits_of
 
 _LANGUAGE_MODEL = "ForCausalLM"
@@ -53,10 +55,20 @@ class Job:
             wide_experts=isinstance(task, TrainingTask)
             and wide_experts(task.evaluator.provider.spec(), task.evaluator.workload),
             lean_stack=self._lean_stack,
+            narrow_weights=self._narrow_weights,
             updates_itself=isinstance(task, TrainingTask)
             and (named := known_traits(task.evaluator.workload.strategy)) is not None
             and bool(named.own_model),
         )
+
+    @property
+    def _narrow_weights(self) -> str:
+        workload = self.task.evaluator.workload
+        if not isinstance(workload, InferWorkload) or workload.quantize != "none":
+            return ""
+        if workload.precision != PLAIN_WEIGHTS or self.cluster.gpu.is_cpu:
+            return ""
+        return str(weights_in(default_precision(self.cluster.gpu.supports_bf16).compute_dtype))
 
     @property
     def _lean_stack(self) -> str:

@@ -39,7 +39,7 @@ def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
     found.evaluated = task.evaluator.evaluated - counted
     found.found += _served(job, first, fewer_bits=short)
     asked = list(ways(job.request, known=job.known))
-    other = [way for way in asked if "attention" in way.options]
+    other = [way for way in asked if {"attention", "precision"} & way.options.keys()]
     if short:
         other += _in_pieces(job, first)
     found.found = [*_traced(job, other), *found.found]

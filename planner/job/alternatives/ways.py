@@ -106,6 +106,8 @@ class Known:
     """Whether this job has such a base."""
     lean_stack: str = ""
     """A stack that holds less around a frozen base, where the job can be run in it; empty: none."""
+    narrow_weights: str = ""
+    """Of a generation: a type of 16 bits for weights that would be loaded in fp32; empty: they are narrower."""
     updates_itself: bool = False
     """Whether the library that runs the job has an update of its own, whatever the optimizer is called."""
 
@@ -126,6 +128,8 @@ def ways(request: Request, workload: object = None, known: Known = _NOTHING) -> 
     if known.own_kernel and frozen and given.get("attention") != "flash" and "server" not in given:
         yield Way(options={"attention": "flash"}, same_training=True)
     if is_inference(given):
+        if known.narrow_weights and "precision" not in given:
+            yield Way(options={"precision": known.narrow_weights})
         yield from () if known.stored else _of_inference(given)
         return
     if known.wide_experts:

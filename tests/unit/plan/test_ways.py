@@ -114,6 +114,14 @@ def test_a_stack_that_holds_less_is_a_way_with_adapters_alone() -> None:
     assert not chosen, "a stack that was asked for stays"
 
 
+def test_weights_that_would_be_fp32_are_offered_in_16_bits_first() -> None:
+    known = Known(narrow_weights="bf16")
+    offered = [way.words for way in ways(request(task="infer"), known=known)]
+    assert offered == ["--precision bf16", "--quantize int8", "--quantize nf4"]
+    named = [way.words for way in ways(request(task="infer", precision="fp32"), known=known)]
+    assert "--precision bf16" not in named, "a type that was asked for stays"
+
+
 def test_a_library_with_an_update_of_its_own_is_offered_none() -> None:
     offered = [way.words for way in ways(request(), known=Known(updates_itself=True))]
     assert "--optimizer adamw-fused" not in offered
