@@ -82,6 +82,20 @@ class Parser(argparse.ArgumentParser):
             self._seen[action.dest] = option
         return super()._get_values(action, arg_strings)
 
+    def _match_argument(self, action: argparse.Action, arg_strings_pattern: str) -> int:
+        # Python says `expected one argument`, and leaves open which there are.
+        try:
+            return super()._match_argument(action, arg_strings_pattern)
+        except argparse.ArgumentError:
+            if not action.option_strings or action.nargs is not None:
+                raise
+            if action.choices:
+                values = ", ".join(map(str, action.choices))
+            else:
+                values = "" if action.help in (None, argparse.SUPPRESS) else self._get_formatter()._expand_help(action)
+            told = f": {' '.join(values.split())}" if values else ""
+            raise UsageError(f"{action.option_strings[-1]} needs a value{told}") from None
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # As other options say it, with what was probably meant.
         if action.choices is None or value in action.choices or not action.option_strings:

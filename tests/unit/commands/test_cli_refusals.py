@@ -100,6 +100,8 @@ def test_impossible_clusters(refused, spec, said):
         (("infer", MODEL, "--gpus", "1xT4"), "--task infer"),
         ((MODEL, "--gpus", "1xT4", "--batch-size", "4"), "--micro-batch"),
         ((MODEL, "--gpus", "1xT4", "--lora"), "--peft lora"),
+        ((MODEL, "--gpus", "1xT4", "--offload"), "--offload needs a value: none, optimizer (ZeRO), all"),
+        ((MODEL, "--gpus", "1xT4", "--task"), "--task needs a value: train, infer"),
         ((MODEL, "--gpus"), "--gpus"),
         (("--gpus", "8xH100"), "which model"),
         (("", "--gpus", "8xH100"), "MODEL"),
