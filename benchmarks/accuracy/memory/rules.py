@@ -1,11 +1,20 @@
 """What every training run must say before its memory can be compared."""
 
 import re
+from collections.abc import Mapping
 
 from benchmarks.accuracy.row import Row, SetAside, check_sense, field, number, text, whole
 
 _AXES = ("tp", "pp", "cp", "ep")
 _UNEVEN = ("variable", "cap", "unpacked", "truncation", "not fixed")
+_LORA = frozenset({"rank", "r", "alpha", "lora_alpha", "dropout", "lora_dropout", "targets", "target_modules", "basis",
+                   "task_type", "use_rslora", "notes"})  # fmt: skip
+"""What a row's `lora` may say of plain adapters."""
+_ELSE = frozenset({"ema", "offload", "cpu_offload", "offload_optimizer", "offload_activations", "activation_offload",
+                   "frozen", "freeze", "freeze_layers", "frozen_layers", "trainable", "trainable_layers", "unfrozen",
+                   "reference_model", "teacher", "draft_model", "mtp", "neftune", "neftune_noise_alpha",
+                   "label_smoothing", "label_smoothing_factor", "image_size", "images", "resolution"})  # fmt: skip
+"""Fields that no row of the schema has and that change what a step holds."""
 _SCORED = ("peak_allocated_gib", "peak_reserved_gib", "peak_active_gib", "nvidia_smi_gib")
 
 
@@ -31,6 +40,20 @@ def check(row: Row, degrees: tuple[str, ...] = ()) -> None:
     if any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in _AXES if axis not in degrees):
         raise SetAside("tensor, pipeline, context or expert parallelism")
     check_sense(row)
+    _check_adapters(row)
+    for name in sorted(_ELSE & set(row)):
+        if field(row, name) not in (None, False, "", "none", "no", 0):
+            raise SetAside(f"{name}: not mirrored")
+
+
+def _check_adapters(row: Row) -> None:
+    """SetAside for adapters of which the row says what makes them others than LoRA's two matrices."""
+    given = field(row, "lora")
+    if not isinstance(given, Mapping):
+        return
+    for name in sorted(set(map(str, given)) - _LORA):
+        if given.get(name) not in (None, False, "", "none", "no", 0):
+            raise SetAside(f"adapters with {name}: not mirrored")
 
 
 def check_lengths(row: Row) -> None:
@@ -62,6 +85,8 @@ def strategy_of(row: Row) -> str:
 
 
 def _parallel_name(words: str) -> str | None:
+    if re.search(r"\bhsdp\b|reshard\w*[ =:]*(false|no|never|off|0)\b|zero\+\+|hpz|qwz|mics", words):
+        return None
     if any(word in words for word in ("no_shard", "shard_grad_op", "hybrid", "simplefsdp", "tensor", "pipeline")):
         return None
     zero = re.search(r"zero[- _]?(?:stage )?([123])", words)
@@ -76,6 +101,8 @@ def _parallel_name(words: str) -> str | None:
 def checkpoints(row: Row) -> bool:
     """Whether every layer is recomputed. SetAside for anything between."""
     said = text(row, "activation_checkpointing")
+    if "offload" in said.lower() and not re.search(r"(no|without|w/o) (cpu )?offload", said.lower()):
+        raise SetAside(f"checkpointing {said}: offload is not compared")
     if said.lower().startswith("full"):
         return True
     if said.lower() in ("none", "no", "off", "false"):

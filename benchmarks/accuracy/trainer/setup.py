@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.accuracy.memory.rules import check_lengths, checkpoints, strategy_of
 from benchmarks.accuracy.row import Row, SetAside, field, is_true, needed, number, software_group, text
 from benchmarks.accuracy.software import nccl_of, transformers_of
+from benchmarks.accuracy.trainer.told import check_states, check_told, optimizer_as_written
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.workload.optimizers.registry import Optimizer, by_word
@@ -120,6 +121,7 @@ class Setup:
 def setup_of(row: Row, source: ModelSource, cluster: Cluster) -> Setup:
     """SetAside when the row leaves open what memory depends on."""
     check_lengths(row)
+    check_told(row, cluster)
     if is_true(row, "compile"):
         raise SetAside("compiled by a torch of its time")
     version, config = transformers_of(row), source.config or {}
@@ -129,26 +131,30 @@ def setup_of(row: Row, source: ModelSource, cluster: Cluster) -> Setup:
     loss, fused = _loss(row, version, ours=ours)
     quantised = _quantised(row)
     weights, autocast = _types(row, quantised=quantised)
-    return Setup(
+    strategy, optimizer, lora = strategy_of(row), _optimizer(row), _lora(row, quantised=quantised)
+    setup = Setup(
         model=source.id,
         config=json.dumps(config, sort_keys=True),
         seq_len=needed(row, "seq_len", "sequence length", MOST_TOKENS),
         checkpointing=checkpoints(row),
-        strategy=strategy_of(row),
+        strategy=strategy,
         cluster=cluster.spec,
         weights=weights,
         autocast=autocast,
         upcasts_rest=quantised and "prepare_model_for_kbit_training" in text(row, "notes"),
         attention=_attention(row),
-        optimizer=_optimizer(row),
+        optimizer=optimizer,
         transformers=version,
         nccl_version=nccl_of(row),
         loss=loss,
         fused_kernels=fused,
         added_tokens=_added_tokens(source.id) if ours else 0,
-        lora=_lora(row, quantised=quantised),
+        lora=lora,
         quantised=quantised,
     )
+    if lora is None and not strategy.startswith("zero") and "8bit" not in optimizer:
+        check_states(row, kept="bfloat16" if setup.precision == Precision("bf16") else "float32")
+    return setup
 
 
 def _added_tokens(model: str) -> int:
@@ -163,7 +169,11 @@ def _quantised(row: Row) -> bool:
     if not kind:
         return False
     if not kind.lower().startswith(("bnb-nf4", "bnb.nf4", "nf4")):
-        raise SetAside(f"{kind} base, whose packed weights a plugin of its own turns into sharded parameters")
+        if "gptq" in kind.lower():
+            raise SetAside(f"{kind} base, whose packed weights a plugin of its own turns into sharded parameters")
+        raise SetAside(f"{kind} base, whose packed weights are not mirrored")
+    if kind.lower() not in ("bnb-nf4", "bnb.nf4", "nf4"):
+        raise SetAside(f"{kind} base: what is said beside nf4 is not mirrored")
     return True
 
 
@@ -200,7 +210,7 @@ def _attention(row: Row) -> Attention:
 def _optimizer(row: Row) -> str:
     """By what `optim` calls it; the Trainer's own where the row says AdamW and no more."""
     said = text(row, "optimizer").lower()
-    word = said.split(" ")[0].removeprefix("torch.optim.")
+    word = optimizer_as_written(said.removeprefix("torch.optim."))
     known = by_word(word)
     if known is not None:
         return known.name

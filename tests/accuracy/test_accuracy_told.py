@@ -1,0 +1,94 @@
+"""Rows that say more than their step is made again with are set aside in words, never judged by a default."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.accuracy.memory.cases import case_of
+from benchmarks.accuracy.models import Models
+from benchmarks.accuracy.row import SetAside
+from benchmarks.accuracy.trainer.setup import Setup
+
+ROWS: dict[str, dict[str, Any]] = {
+    row["id"]: row for row in json.loads(Path("benchmarks/data/published_memory.json").read_text())["rows"]
+}
+SINGLE, FLAT, QLORA = "tm-fms-acceleration-0176", "tm-fms-acceleration-0135", "tm-fms-acceleration-0030"
+LORA = {"rank": 16, "alpha": 16, "targets": ["q_proj"]}
+MODELS = Models()
+TORCH = "torch 2.4.1, transformers 4.45.2"
+
+
+def _case(name: str, **changed: Any) -> Setup:
+    case = case_of({**ROWS[name], **changed}, MODELS)
+    assert isinstance(case, Setup)
+    return case
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"software": f"unsloth 2024.11, {TORCH}"}, "unsloth's own kernels, checkpoints and loss: not mirrored"),
+        ({"source": "hiyouga/LLaMAFactory:README.md", "software": TORCH}, "LLaMA-Factory's own patches of its time"),
+        ({"task": "sequence classification"}, "task sequence classification: its head and loss are not mirrored"),
+        ({"task": "image-classification"}, "its head and loss are not mirrored"),
+        ({"lora": {**LORA, "use_dora": True}, "task": "lora"}, "adapters with use_dora: not mirrored"),
+        ({"lora": {**LORA, "modules_to_save": ["lm_head"]}, "task": "lora"}, "adapters with modules_to_save"),
+        ({"lora": LORA, "task": "peft:VERA"}, "vera adapters are not in this program"),
+        ({"optimizer": "AdamW (bf16 states)"}, "optimizer adamw (bf16 states): what its name does not tell"),
+        ({"fused_or_chunked_loss": "cut cross entropy"}, "loss cut cross entropy is not mirrored"),
+        ({"attention": "sdpa (math)"}, "attention sdpa (math)"),
+        ({"seq_len_kind": "average of the data"}, "lengths vary: average of the data"),
+        ({"activation_checkpointing": "full, offloaded to CPU"}, "full, offloaded to CPU: offload is not compared"),
+        ({"gpu": {"count": 1, "memory_gb": 16, "model": "T4", "nodes": 1}}, "which a T4 does not run"),
+        ({"gpu": {"count": 1, "memory_gb": 96, "model": "Gaudi2", "nodes": 1}}, "not that of torch's allocator"),
+        ({"notes": "NEFTune alpha 5"}, "noise on its embeddings (NEFTune): not mirrored"),
+        ({"notes": "embeddings frozen"}, "weights that are frozen: not mirrored"),
+        ({"label_smoothing": 0.1}, "label_smoothing: not mirrored"),
+        ({"ema": True}, "ema: not mirrored"),
+    ],
+    ids=str,
+)
+def test_what_is_not_mirrored_is_named(changed: dict[str, Any], reason: str) -> None:
+    with pytest.raises(SetAside) as caught:
+        _case(SINGLE, **changed)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("strategy", ["FSDP2, HSDP", "FSDP2 (reshard_after_forward False)", "DeepSpeed ZeRO-3, ZeRO++"])
+def test_other_ways_to_shard_are_not_taken_for_the_plain_ones(strategy: str) -> None:
+    with pytest.raises(SetAside, match="is not modelled"):
+        _case(FLAT, strategy=strategy)
+
+
+@pytest.mark.parametrize("told", ["fp32", "int8", "cpu"])
+def test_states_in_another_type_than_counted(told: str) -> None:
+    types = {"compute": "bfloat16", "params": "bfloat16", "basis": "no bf16/fp16 flag", "optimizer_states": told}
+    with pytest.raises(SetAside, match=r"optimizer states in .* beside weights in bfloat16"):
+        _case(SINGLE, lora=None, task="full-ft", dtype=types)
+
+
+def test_what_is_said_beside_nf4() -> None:
+    with pytest.raises(SetAside, match="what is said beside nf4 is not mirrored"):
+        _case(QLORA, quantization="bnb-nf4, double quant")
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("AdamW 8bit", "adamw-8bit"),
+        ("paged_adamw_8bit", "paged-adamw-8bit"),
+        ("AdamW (fused)", "adamw-fused"),
+        ("AdamW (non-fused)", "adamw"),
+        ("adamw_torch (HF Trainer default, foreach)", "adamw"),
+        ("torch.optim.SGD", "sgd"),
+    ],
+)
+def test_optimizers_by_how_sources_write_them(said: str, name: str) -> None:
+    assert _case(SINGLE, optimizer=said).optimizer == name
+
+
+def test_what_changes_no_memory_stays_scored() -> None:
+    assert _case(SINGLE, lora={**LORA, "use_rslora": True}, task="lora").lora == (16, ("q_proj",), 0.0)
+    assert _case(SINGLE, notes="no label smoothing, without offload").optimizer == "adamw"
