@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.accuracy.inference.cases import case_of as generation_of
 from benchmarks.accuracy.memory.cases import case_of
 from benchmarks.accuracy.models import Models
 from benchmarks.accuracy.row import SetAside
@@ -15,6 +16,7 @@ ROWS: dict[str, dict[str, Any]] = {
     row["id"]: row for row in json.loads(Path("benchmarks/data/published_memory.json").read_text())["rows"]
 }
 SINGLE, FLAT, QLORA = "tm-fms-acceleration-0176", "tm-fms-acceleration-0135", "tm-fms-acceleration-0030"
+GENERATION = "im-qwen-speed-0001"
 LORA = {"rank": 16, "alpha": 16, "targets": ["q_proj"]}
 MODELS = Models()
 TORCH = "torch 2.4.1, transformers 4.45.2"
@@ -92,3 +94,40 @@ def test_optimizers_by_how_sources_write_them(said: str, name: str) -> None:
 def test_what_changes_no_memory_stays_scored() -> None:
     assert _case(SINGLE, lora={**LORA, "use_rslora": True}, task="lora").lora == (16, ("q_proj",), 0.0)
     assert _case(SINGLE, notes="no label smoothing, without offload").optimizer == "adamw"
+
+
+def _generation(**changed: Any) -> str:
+    """The reason why a generation in 16 bits is set aside once its row is changed; empty where it is not."""
+    rows = json.loads(Path("benchmarks/data/published_inference.json").read_text())
+    row = next(row for row in rows if row["id"] == GENERATION)
+    try:
+        generation_of({**row, **changed}, MODELS)
+    except SetAside as reason:
+        return str(reason)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"strategy": "SGLang"}, "sglang's own buffers and kernels"),
+        ({"strategy": "device_map=auto"}, "device_map=auto is not mirrored"),
+        ({"software": "vllm 0.6, transformers 4.46"}, "vllm's own buffers and kernels"),
+        ({"attention": "eager"}, "attention eager is not mirrored"),
+        ({"compile": True}, "compiled by a torch of its time"),
+        ({"dtype": {"compute": "fp32", "params": "fp32"}}, "computes in fp32"),
+        ({"kv_cache": "fp8"}, "kv_cache: not mirrored"),
+        ({"num_beams": 4}, "num_beams: not mirrored"),
+        ({"lora": LORA}, "lora: not mirrored"),
+        ({"task": "embedding"}, "task embedding: no generation of text alone"),
+        ({"gpu": {"count": 1, "memory_gb": 16, "model": "T4", "nodes": 1}}, "a T4 does not run FlashAttention 2"),
+        ({"notes": "static cache"}, "a cache of fixed size: not mirrored"),
+        ({"notes": "4 beams"}, "beam search: not mirrored"),
+        ({"notes": "no offload, not a static cache"}, ""),
+        ({"attention": "flash_attention_2", "compile": False, "num_beams": 1}, ""),
+    ],
+    ids=str,
+)
+def test_generations_that_ran_otherwise_are_named(changed: dict[str, Any], reason: str) -> None:
+    assert _generation(**changed).startswith(reason)
+    assert bool(_generation(**changed)) == bool(reason)

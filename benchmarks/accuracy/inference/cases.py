@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from benchmarks.accuracy.inference.older import REPEATED_UNTIL, REPEATS, repeated_heads, sampled
+from benchmarks.accuracy.inference.told import check_told
 from benchmarks.accuracy.machines import cluster_of
 from benchmarks.accuracy.models import Models
 from benchmarks.accuracy.row import Row, SetAside, field, needed, number, text, whole
@@ -116,6 +117,7 @@ def case_of(row: Row, models: Models) -> InferenceCase:
         raise SetAside("the sum over several GPUs of peaks that do not coincide")
     if (whole(row, "micro_batch_per_gpu") or 1) != 1:
         raise SetAside("several samples at once: their padding is not stated")
+    check_told(row, cluster)
     quantization = text(row, "quantization")
     if quantization not in _QUANTISED:
         raise SetAside(f"{quantization} is not declared")
