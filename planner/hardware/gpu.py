@@ -91,6 +91,8 @@ class Gpu:
     node_size: int | None = None
     network_bytes_per_s: float | None = None
     """Between nodes, one direction, per device of a typical node."""
+    network: str | None = None
+    """What its nodes are joined by where NCCL fills that otherwise than InfiniBand: `omni-path`."""
     tdp_watts: float | None = None
     context: Interval
     """Device bytes of the driver's context and loaded kernels, per process."""

@@ -6,6 +6,7 @@ bandwidth_gb_per_s = 900        # and any of the keys of _NUMBERS
 bfloat16_tflops = 180
 compute_capability = "8.9"
 host_link_gb_per_s = 31
+network = "omni-path"           # or "infiniband", which is what is taken for every network that is not said
 """
 
 import math
@@ -27,7 +28,8 @@ _NUMBERS = (
     *(f"{dtype}_tflops" for dtype in _DTYPES),
 )
 _INTEGERS = ("sm_count", "node_size")
-_KEYS = ("memory", "context", "compute_capability", "vendor", *_NUMBERS, *_INTEGERS)
+_NETWORKS = ("infiniband", "omni-path")
+_KEYS = ("memory", "context", "compute_capability", "vendor", "network", *_NUMBERS, *_INTEGERS)
 _CAPABILITY = re.compile(r"(\d{1,2})\.(\d)")
 _MAX_MEMORY = 2**50
 _ASSUMED_CONTEXT = Interval(low=105 * MIB, expected=496 * MIB, high=866 * MIB, basis="assumed")
@@ -90,6 +92,13 @@ class _Table:
             raise InputError(f"{self.where} compute_capability must be text such as '8.9'")
         return int(match.group(1)), int(match.group(2))
 
+    def network(self) -> str | None:
+        """None for InfiniBand, whose rates hold for what is not said."""
+        told = self.text("network")
+        if told is not None and told not in _NETWORKS:
+            raise InputError(f"{self.where} network must be one of {', '.join(_NETWORKS)}, not {told[:40]!r}")
+        return None if told == "infiniband" else told
+
 
 def _link(table: _Table, key: str, kind: str) -> Link | None:
     rate = table.number(key, 1e9)
@@ -126,6 +135,7 @@ def parse_user_gpu(name: str, raw: object) -> Gpu:
         host_link=_link(table, "host_link_gb_per_s", "given"),
         node_size=table.integer("node_size"),
         network_bytes_per_s=table.number("network_gb_per_s", 1e9),
+        network=table.network(),
         tdp_watts=table.number("tdp_w"),
         context=_ASSUMED_CONTEXT
         if context is None

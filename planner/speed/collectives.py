@@ -262,9 +262,10 @@ def _small_call_seconds(kind: str, ranks: int) -> float:
 
 def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluster) -> Rate:
     data = collectives_data()
-    network = "tcpx" if (cluster.platform or "").rpartition("x")[2].startswith("a3-highgpu") else None
+    network = _network(cluster)
     shares = [row["share"] for row in data["inter"] if row.get("network") == network]
     ports = cluster.inter_node_bytes_per_s * group.per_node
+    alone, crowded = _links_shares(network, group, cluster)
     wire_bytes = num_bytes * wire_factor(kind, group.ranks)
     if kind == "all_to_all":
         # Nothing is handed on from node to node: what each rank of a node sends to the others leaves it once.
@@ -272,10 +273,11 @@ def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluste
     left, busy = congestion(group.nodes, data)
     share = median(shares)
     wires = (
-        wire_bytes / (ports * min(shares) * busy),
-        wire_bytes / (ports * share * left),
-        wire_bytes / (ports * max(shares)),
+        wire_bytes / (ports * alone * min(shares) * busy),
+        wire_bytes / (ports * alone * share * left),
+        wire_bytes / (ports * min(1.0, crowded * max(shares))),
     )
+    reached = f"{alone * share:.0%} of {ports / 1e9:.0f} GB/s per node ({cluster.inter_node_basis})"
     small = _small_between(data)
     slow, expected, fast = (
         max(least, _fastest(kind, group, wire, tree))
@@ -287,8 +289,24 @@ def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluste
         expected=expected,
         fast=fast,
         basis=worst_basis(("source", "assumed" if cluster.inter_node_basis == "assumed" else "source")),
-        note=f"between nodes: {share:.0%} of {ports / 1e9:.0f} GB/s per node ({cluster.inter_node_basis}){lost}",
+        note=f"between nodes: {reached}{lost}",
     )
+
+
+def _network(cluster: Cluster) -> str | None:
+    """What joins the nodes, where published tables differ from InfiniBand's."""
+    tcpx = (cluster.platform or "").rpartition("x")[2].startswith("a3-highgpu")
+    return "tcpx" if tcpx else cluster.gpu.network
+
+
+def _links_shares(network: str | None, group: Group, cluster: Cluster) -> tuple[float, float]:
+    """Shares of its ranks' ports that a communicator gets where NCCL opens one of a node's links for each: with those
+    of the node's other devices beside it, and where two on one link are as fast as each alone."""
+    links = collectives_data()["links"].get(network)
+    if links is None:
+        return 1.0, 1.0
+    crowded = cluster.gpus_per_node / group.per_node / links
+    return min(1.0, crowded), crowded
 
 
 def _fastest(kind: CollectiveKind, group: Group, wire: float, tree: float) -> float:

@@ -22,6 +22,7 @@ from gpu_plan.planner.workload.training import MOST_TOKENS, Attention, Checkpoin
 _NODE_BYTES_PER_S = {"vtrain": 800e9 / 8, "bigscience": 4 * 100e9 / 8}
 """Network of a node: VIA-Research/vTrain config/validation (inter_node_bandwidth 800), and four Omni-Path links of Jean
 Zay (bigscience-workshop/bigscience train/tr11-176B-ml/README.md)."""
+_NETWORKS = {"bigscience": "omni-path"}
 _OLD = {
     "megatron.overlap": "false", "megatron.gradient_fusion": "false", "megatron.grad_dtype": "bfloat16",
 }  # fmt: skip
@@ -119,7 +120,9 @@ def _cluster(row: Row, group: str) -> Cluster:
     rate = next((rate for name, rate in _NODE_BYTES_PER_S.items() if group.startswith(name)), None)
     if rate is None:
         return cluster
-    return replace(cluster, gpu=replace(cluster.gpu, network_bytes_per_s=rate / cluster.gpus_per_node))
+    network = next((kind for name, kind in _NETWORKS.items() if group.startswith(name)), None)
+    gpu = replace(cluster.gpu, network_bytes_per_s=rate / cluster.gpus_per_node, network=network)
+    return replace(cluster, gpu=gpu)
 
 
 def _attention(old: bool, config: Mapping[str, Any]) -> Attention:

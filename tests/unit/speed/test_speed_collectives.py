@@ -188,3 +188,30 @@ def test_nodes_of_a_rack_are_joined_by_its_switch() -> None:
     replicas = replace(one, ranks=18, across_nodes=True)
     assert group_of(replicas, cluster("18x4xGB200")).nodes == 1
     assert group_of(replicas, cluster("18x8xH100")).nodes == 18
+
+
+def on_omni_path(spec: str) -> Cluster:
+    """Jean Zay's nodes: four links of 100 Gb/s."""
+    told = cluster(spec)
+    return replace(told, gpu=replace(told.gpu, network="omni-path", network_bytes_per_s=50e9 / told.gpus_per_node))
+
+
+@pytest.mark.parametrize(("spec", "ranks", "seconds"), [("4x8xA100-80GB", 32, 1.530), ("4x4xA100-80GB", 16, 1.505)])
+def test_one_communicator_takes_one_of_four_links_as_published(spec: str, ranks: int, seconds: float) -> None:
+    time = call_seconds(moving("all_reduce", 4 * 10**9, ranks=ranks), on_omni_path(spec))
+    assert time.expected == pytest.approx(seconds, rel=0.02)
+    assert time.fast <= time.expected <= time.slow
+
+
+def test_communicators_of_one_device_a_node_share_four_links() -> None:
+    """Eight at once over four links of 5 GB/s: 2.5 GB/s each, or 5 where two on one link do not disturb each other."""
+    time = call_seconds(moving("all_gather", 4 * 10**9, ranks=4, stride=8), on_omni_path("4x8xA100-80GB"))
+    assert time.expected == pytest.approx(3e9 / (12.5e9 * 0.402 / 2), rel=0.02)
+    assert time.fast == pytest.approx(3e9 / (12.5e9 * 0.405), rel=0.02)
+
+
+def test_other_networks_have_all_their_links() -> None:
+    told = cluster("4x8xA100-80GB")
+    assert told.gpu.network is None
+    time = call_seconds(moving("all_reduce", 4 * 10**9, ranks=32), told)
+    assert time.expected < 0.1
