@@ -22,6 +22,8 @@ from benchmarks.corpus.scripts import (
     FOURTH_RESULTS,
     HELD,
     HELD_RESULTS,
+    NINTH,
+    NINTH_RESULTS,
     RESULTS,
     SEVENTH,
     SEVENTH_RESULTS,
@@ -37,6 +39,7 @@ FOURTH_ARGUED = Path(__file__).parent / "argued_fourth_scripts.json"
 FIFTH_ARGUED = Path(__file__).parent / "argued_fifth_scripts.json"
 SIXTH_ARGUED = Path(__file__).parent / "argued_sixth_scripts.json"
 EIGHTH_ARGUED = Path(__file__).parent / "argued_eighth_scripts.json"
+NINTH_ARGUED = Path(__file__).parent / "argued_ninth_scripts.json"
 SEVENTH_ARGUED = Path(__file__).parent / "argued_seventh_scripts.json"
 NOW_ARGUED = Path(__file__).parent / "argued_now.json"
 """What is not right under the label `now` (of the seventh and the eighth draw `after`), by its kind and with why."""
@@ -172,6 +175,7 @@ def main() -> int:
     _second_page((SIXTH, SIXTH_RESULTS, SIXTH_ARGUED), "The sixth draw")
     _second_page((SEVENTH, SEVENTH_RESULTS, SEVENTH_ARGUED), "The seventh draw")
     _second_page((EIGHTH, EIGHTH_RESULTS, EIGHTH_ARGUED), "The eighth draw")
+    _second_page((NINTH, NINTH_RESULTS, NINTH_ARGUED), "The ninth draw")
     (RESULTS.parent / "corpus_all_scripts.md").write_text(_all())
     return 0
 
