@@ -45,7 +45,7 @@ class Passes:
         self._accumulated = AccumulatedGradients(layout.builder, casts=layout.reduce != layout.regime.trained)
         self._each = layout.context.reduces_each
         self._reduced: set[str] = set()
-        """Parameters whose gradients a backward pass has reduced so far."""
+        """Weights whose gradients a backward pass has reduced so far, tied ones by the name of the first."""
         self._in_all_reduce: list[Handle] = []
         """What HSDP's groups hold of a backward pass (_fsdp_param_group.py: AllReduceState)."""
 
@@ -272,14 +272,16 @@ class Passes:
         return fresh
 
     def _adds(self, parameters: list[int]) -> bool:
-        """Whether all that is reduced is added to gradients that are there: those of weights that are tied to others.
+        """Whether all that is reduced is added to gradients that are there: those of weights that are tied.
 
-        _fsdp_collectives.py: foreach_reduce adds to `sharded_param.grad` where there is one.
+        _fsdp_collectives.py: foreach_reduce adds to `sharded_param.grad` where there is one. Groups without gradients of
+        their inputs come at the very end, the root's before the embedding's (_fsdp_state.py:
+        _root_post_backward_final_callback goes through them as the modules stand).
         """
         infos = self._layout.trace.parameters
-        pairs = [(infos[index].name, infos[index].tied_to) for index in parameters]
-        there = all(tied and tied in self._reduced for _, tied in pairs)
-        self._reduced.update(name for name, _ in pairs)
+        weights = {infos[index].tied_to or infos[index].name for index in parameters}
+        there = weights <= self._reduced
+        self._reduced |= weights
         return there
 
     def _adds_to_earlier(self, in_pass: Pass) -> bool:
