@@ -1,5 +1,6 @@
 """Groups of ranks that share a copy of the model have their own samples, in accelerate's real loader and schedule."""
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from gpu_plan.executor.checkpoints.manifest import SPREAD, Manifest
 from gpu_plan.executor.runner.parallel.degrees import VARIABLE, Degrees
-from gpu_plan.executor.runner.parallel.samples import count_groups, read_by_each
+from gpu_plan.executor.runner.parallel.samples import count_groups, count_replicas_once, read_by_each
 from gpu_plan.executor.runner.saving.loads import schedule_pace
 
 GROUPS = Degrees(tp_size=2, fsdp_size=2)
@@ -97,3 +98,19 @@ def test_a_checkpoint_says_how_its_schedules_were_counted(monkeypatch: pytest.Mo
     assert schedule_pace(ranks) == 2
     saved = Manifest(step=1, stack="accelerate", layout=SPREAD, strategy="fsdp_tp", world_size=4, created=0.0)
     assert saved.pace == 4  # of a version that counted ranks
+
+
+def test_a_trainer_is_told_of_replicas_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts HSDP's replicas among `dp_shard_size`; Accelerate would take them from the environment again."""
+    name = "PARALLELISM_CONFIG_DP_REPLICATE_SIZE"
+    monkeypatch.setenv(name, "2")
+    seen = []
+
+    class Trainer:
+        def create_accelerator_and_postprocess(self) -> None:
+            seen.append(os.environ.get(name))
+
+    count_replicas_once(SimpleNamespace(Trainer=Trainer))
+    Trainer().create_accelerator_and_postprocess()
+    assert seen == [None]
+    assert os.environ[name] == "2"

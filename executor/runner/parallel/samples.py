@@ -7,6 +7,7 @@ torch's DistributedSampler counts all ranks unless it is told otherwise.
 
 import functools
 import inspect
+import os
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -148,3 +149,23 @@ def _rank() -> int:
     import torch.distributed as dist
 
     return int(dist.get_rank())
+
+
+_REPLICAS = "PARALLELISM_CONFIG_DP_REPLICATE_SIZE"
+
+
+def count_replicas_once(module: Any) -> None:
+    """`transformers.trainer`: its Trainer gives Accelerate all groups as `dp_shard_size`, HSDP's replicas among them
+    (create_accelerator_and_postprocess), beside which a ParallelismConfig takes the replicas from the environment
+    again: more ranks than there are."""
+    make = module.Trainer.create_accelerator_and_postprocess
+
+    def counted(self: Any) -> Any:
+        before = os.environ.pop(_REPLICAS, None)
+        try:
+            return make(self)
+        finally:
+            if before is not None:
+                os.environ[_REPLICAS] = before
+
+    module.Trainer.create_accelerator_and_postprocess = counted

@@ -8,7 +8,13 @@ from gpu_plan.executor.runner.parallel.checkpoints import through_accelerate, th
 from gpu_plan.executor.runner.parallel.degrees import Degrees, read_degrees
 from gpu_plan.executor.runner.parallel.meshes import by_mesh_alone
 from gpu_plan.executor.runner.parallel.models import leave_as_they_are, spread_models, told_on_stderr
-from gpu_plan.executor.runner.parallel.samples import count_groups, read_by_each, refuse_copies, share_out
+from gpu_plan.executor.runner.parallel.samples import (
+    count_groups,
+    count_replicas_once,
+    read_by_each,
+    refuse_copies,
+    share_out,
+)
 from gpu_plan.executor.runner.parallel.sums import sum_each_pass
 
 
@@ -37,5 +43,6 @@ def _install(imports: PostImport, degrees: Degrees, say: Callable[[str], None]) 
     if degrees.tp_size > 1:
         imports.when("accelerate.data_loader", lambda module: read_by_each(module, degrees, say))
         imports.when("accelerate.scheduler", lambda module: count_groups(module, degrees))
+        imports.when("transformers.trainer", count_replicas_once)
     imports.when("transformers.modeling_utils", transformers)
     imports.when("accelerate.accelerator", leave_as_they_are)
