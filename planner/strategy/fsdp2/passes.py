@@ -274,8 +274,8 @@ class Passes:
     def _adds(self, parameters: list[int]) -> bool:
         """Whether all that is reduced is added to gradients that are there: those of weights that are tied.
 
-        _fsdp_collectives.py: foreach_reduce adds to `sharded_param.grad` where there is one. Groups whose inputs need no
-        gradients come at the very end, the root's before the embedding's (_fsdp_state.py:
+        _fsdp_collectives.py: foreach_reduce adds to `sharded_param.grad` where there is one. Groups whose inputs need
+        no gradients come at the very end, the root's before the embedding's (_fsdp_state.py:
         _root_post_backward_final_callback goes through them as the modules stand).
         """
         infos = self._layout.trace.parameters
