@@ -137,6 +137,8 @@ class Tracer:
         except Exception as reason:  # a model may do anything with its blocks: without folding it is on its own
             if not folds:
                 raise
+            if isinstance(reason, CannotFoldError) and self._widen(folds):
+                return self._build(variant, sizes, unsettled=unsettled)
             kind = "" if isinstance(reason, CannotFoldError | PlanError) else f"{type(reason).__name__}: "
             note = f"blocks are traced one by one: {kind}{reason}"
             if note not in self.notes:
@@ -144,6 +146,14 @@ class Tracer:
             self._folds = []
             self._apart.clear()
             return self._traced(variant, sizes, [], unsettled=unsettled)
+
+    def _widen(self, folds: list[Fold]) -> bool:
+        """Whether runs of several kinds of blocks are tried again with whole units at their ends."""
+        if all(fold.end_blocks == fold.period for fold in folds):
+            return False
+        self._folds = folds_of(self.model, whole_ends=True)
+        self._apart.clear()
+        return True
 
     def folds(self) -> list[Fold]:
         """Runs of equal blocks that are traced a few times and copied; none once folding has failed."""

@@ -51,12 +51,12 @@ MODELS = {
     "gemma-2": Deep(
         model="google/gemma-2-2b",
         changes={"num_hidden_layers": 13, "layer_types": None},
-        folds={"model.layers": [(0, 2, 6)]},
+        folds={"model.layers": [(0, 2, 7)]},
     ),
     "gemma-3": Deep(
         model="google/gemma-3-1b-it",
         changes={"num_hidden_layers": 33, "layer_types": None},
-        folds={"model.layers": [(0, 6, 5)]},
+        folds={"model.layers": [(0, 6, 7)]},
     ),
     "qwen3-moe": Deep(
         model="Qwen/Qwen3-30B-A3B", changes={"num_hidden_layers": 8}, folds={"model.layers": [(0, 1, 8)]}
@@ -79,9 +79,9 @@ MODELS = {
     "qwen3-next": Deep(
         model="Qwen/Qwen3-Next-80B-A3B-Instruct",
         changes={"num_hidden_layers": 24, "layer_types": None},
-        folds={"model.layers": [(0, 4, 6)]},
+        folds={"model.layers": [(0, 4, 7)]},
     ),
-    "jamba": Deep(model="ai21labs/Jamba-v0.1", changes={"num_hidden_layers": 40}, folds={"model.layers": [(0, 8, 5)]}),
+    "jamba": Deep(model="ai21labs/Jamba-v0.1", changes={"num_hidden_layers": 40}, folds={"model.layers": [(0, 8, 6)]}),
     "t5": Deep(
         model="google-t5/t5-small",
         changes={"num_layers": 9, "num_decoder_layers": 8},
@@ -121,7 +121,7 @@ MODELS = {
             "text_config.no_rope_layers": None,
             "vision_config.num_hidden_layers": 8,
         },
-        folds={"vision_model.model.layers": [(0, 1, 8)], "language_model.model.layers": [(0, 4, 5)]},
+        folds={"vision_model.model.layers": [(0, 1, 8)], "language_model.model.layers": [(0, 4, 6)]},
         seq_len=600,
     ),
     "bloom": Deep(model="bigscience/bloom-1b1", changes={"n_layer": 8}, folds={"transformer.h": [(0, 1, 8)]}),

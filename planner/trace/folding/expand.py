@@ -59,7 +59,7 @@ class _Expansion:
         return table
 
     def _name_table(self, names: list[str]) -> IntArray:
-        """Module or parameter index by (unit position, place inside the unit)."""
+        """Module or parameter index by (unit position, place inside the unit); -1 beyond what an end has."""
         by_block: dict[str, list[int]] = {}
         prefix = self._fold.list_name + "."
         for index, name in enumerate(names):
@@ -70,7 +70,10 @@ class _Expansion:
             [index for block in self._fold.blocks(unit) for index in by_block.get(str(block), [])]
             for unit in range(self._fold.units)
         ]
-        return np.asarray(rows, dtype=np.int64)
+        table = np.full((len(rows), max(map(len, rows))), -1, dtype=np.int64)
+        for unit, row in enumerate(rows):
+            table[unit, : len(row)] = row
+        return table
 
     def _shift_tensors(
         self, ids: IntArray, executed: int, places: IntArray, same: NDArray[np.bool_] | None = None
@@ -94,7 +97,8 @@ class _Expansion:
     def _shift_names(self, ids: IntArray, executed: int, places: IntArray, table: IntArray) -> IntArray:
         """The same for module or parameter indices; those outside the unit stay as they are."""
         column = np.full(int(table.max(initial=0)) + 1, -1, dtype=np.int64)
-        column[table[self._place[executed]]] = np.arange(table.shape[1])
+        own = table[self._place[executed]]
+        column[own[own >= 0]] = np.flatnonzero(own >= 0)
         known = (ids >= 0) & (ids < len(column))
         inside = np.where(known, column[np.where(known, ids, 0)], -1)
         shifted = table[places[:, None], np.maximum(inside, 0)[None, :]]
@@ -147,7 +151,7 @@ class _Expansion:
             chosen = slice(*np.searchsorted(template_at, (begin, end)))
             rows = copied[::-1, chosen] if stretch.backwards else copied[:, chosen]
             pieces.append((trace.kind[done:insert], subject[done:insert]))
-            pieces.append((np.tile(trace.kind[begin:end], self._copies), rows.reshape(-1)))
+            pieces.append((np.tile(trace.kind[template_at[chosen]], self._copies), rows.reshape(-1)))
             done = insert
         pieces.append((trace.kind[done:], subject[done:]))
         kind = np.concatenate([piece[0] for piece in pieces])

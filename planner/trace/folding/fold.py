@@ -13,17 +13,17 @@ from gpu_plan.planner.trace.folding.blocks import repeated_blocks, signature_of
 from gpu_plan.planner.trace.folding.units import CannotFoldError, Fold, find_folds
 
 
-def folds_of(model: nn.Module) -> list[Fold]:
-    """Runs of equal blocks of a model that are traced a few times and copied."""
+def folds_of(model: nn.Module, *, whole_ends: bool = False) -> list[Fold]:
+    """Runs of equal blocks of a model that are traced a few times and copied; `whole_ends` as in `find_folds`."""
     return [
         fold
         for run in repeated_blocks(model)
         if isinstance(run.module, nn.ModuleList)
-        for fold in find_folds(run.name, run.signatures)
+        for fold in find_folds(run.name, run.signatures, whole_ends=whole_ends)
     ]
 
 
-def folds_of_part(part: nn.Module, whole: nn.Module) -> list[Fold]:
+def folds_of_part(part: nn.Module, whole: nn.Module, *, whole_ends: bool = False) -> list[Fold]:
     """The same of what a rank has of a model: lists are found in the `whole`, blocks that it lacks stay as they are."""
     found = []
     for run in repeated_blocks(whole):
@@ -34,7 +34,7 @@ def folds_of_part(part: nn.Module, whole: nn.Module) -> list[Fold]:
         signatures = [
             signature_of(block) if mine else index for index, (block, mine) in enumerate(zip(blocks, own, strict=True))
         ]
-        found += find_folds(run.name, signatures)
+        found += find_folds(run.name, signatures, whole_ends=whole_ends)
     return found
 
 

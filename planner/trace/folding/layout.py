@@ -71,6 +71,7 @@ def fold_layout(trace: StepTrace, fold: Fold) -> FoldLayout:
         unit_of_tensor[made] = unit
         slot_of_tensor[made] = np.arange(len(made))
         slots.append(made)
+    _let_go_once(trace, stretches, unit_of_event, unit_of_tensor)
     return FoldLayout(
         unit_of_event=unit_of_event,
         unit_of_tensor=unit_of_tensor,
@@ -78,6 +79,21 @@ def fold_layout(trace: StepTrace, fold: Fold) -> FoldLayout:
         slots=slots,
         stretches=stretches,
     )
+
+
+def _let_go_once(
+    trace: StepTrace, stretches: tuple[Stretch, ...], unit_of_event: IntArray, unit_of_tensor: IntArray
+) -> None:
+    """What all units use and the last of them to use it lets go (a mask of one kind of layers, which the blocks at the
+    ends may not have) is no unit's event: it stays where it is, in the unit that stands nearest to that end."""
+    subject = np.where(trace.kind == Kind.FREE, trace.subject, 0)
+    shared = (trace.kind == Kind.FREE) & (unit_of_tensor[subject] == NO_UNIT)
+    for stretch in stretches:
+        last = 1 if stretch.backwards else TEMPLATE
+        spans = stretch.spans()
+        found = {unit: np.flatnonzero(shared[begin:end]) + begin for unit, (begin, end) in enumerate(spans)}
+        if len(found[last]) and not len(found[1 if last == TEMPLATE else TEMPLATE]):
+            unit_of_event[found[last]] = NO_UNIT
 
 
 def _there_and_back(trace: StepTrace, fold: Fold) -> tuple[Stretch, ...]:

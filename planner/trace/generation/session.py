@@ -47,6 +47,8 @@ class GenerationSession:
             )
         self.fold = True
         """Whether equal blocks are recorded once and copied."""
+        self._whole_ends = False
+        """Whether runs of several kinds of blocks are folded between whole units, not between blocks."""
         self._notes: list[str] = []
         self._id = source.id
         self._config = {key: value for key, value in source.config.items() if key not in _QUANTISATION}
@@ -85,7 +87,7 @@ class GenerationSession:
 
     def _recorded(self, model: Any, variant: GenerationVariant) -> StepTrace:
         """Blocks of a kind are recorded a few times and copied, unless that fails: then each runs."""
-        folds = folds_of_part(model, self._model) if self.fold else []
+        folds = folds_of_part(model, self._model, whole_ends=self._whole_ends) if self.fold else []
         if not folds:
             return trace_of(model, record_generation(model, variant, self._profile), notes=self._notes)
         try:
@@ -93,8 +95,12 @@ class GenerationSession:
         except (InputError, UsageError):
             raise
         except Exception as reason:  # a model may do anything with its blocks: without folding it is on its own
-            self.fold = False
-            self._notes.append(_why_unfolded(reason))
+            narrow = any(fold.end_blocks < fold.period for fold in folds)
+            if narrow and isinstance(reason, CannotFoldError):
+                self._whole_ends = True
+            else:
+                self.fold = False
+                self._notes.append(_why_unfolded(reason))
         return self._recorded(model, variant)
 
     def _part(self, variant: GenerationVariant) -> Any:

@@ -84,6 +84,8 @@ def step(
     *,
     folded: bool,
     period: int = 1,
+    ends: int = 0,
+    masked: bool = False,
     shared: bool = False,
     kept: bool = False,
     gathered: bool = False,
@@ -96,15 +98,17 @@ def step(
 
     `shared`: every layer adds to one gradient that the last layer begins. `kept`: something outside frees each
     layer's output at the end. `gathered`: an operator outside reads them. `hoarded`: the first layer frees the outputs
-    of all in backward. `odd_size`, `odd_work`: one layer differs. `twice`: one layer runs again.
+    of all in backward. `masked`: the second layer is the last to use one from outside. `ends`: layers that run beside
+    the two units, as many as a unit has if 0. `odd_size`, `odd_work`: one layer differs. `twice`: one layer runs again.
     """
-    ends = 2 * period
-    executed = [i for i in range(depth) if not folded or i < ends or i >= depth - ends]
+    run = period + (ends or period)
+    executed = [i for i in range(depth) if not folded or i < run or i >= depth - run]
     tape = Tape(depth, executed)
     tape.events.append((Kind.MARK, Mark.FORWARD))
     outputs: dict[int, int] = {}
     hidden = tape.tensor(0, HIDDEN, 0)
     tape.op(0, 0, 1.0, [-1], [hidden])
+    mask = tape.tensor(0, 3, 0) if masked else -1
     inputs: dict[int, int] = {}
     for layer in executed + ([1] if twice else []):
         module = 2 + layer
@@ -133,6 +137,8 @@ def step(
             tape.op(module, 1, 1.0, [common, handed], [common])
         tape.free(gradient)
         gradient = handed
+        if masked and layer == 1:
+            tape.free(mask)
         for output in list(outputs.values()) if hoarded and layer == 0 else []:
             tape.free(output)
         if not kept and not hoarded:
@@ -167,6 +173,29 @@ def test_units_of_several_layers(period: int, units: int) -> None:
     assert_same_trace(
         expand(step(depth, folded=True, period=period, shared=True), fold), step(depth, folded=False, shared=True)
     )
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("period", "units"), [(2, 6), (3, 7), (6, 5)])
+def test_units_of_several_layers_between_single_ones(period: int, units: int, masked: bool) -> None:
+    depth = period * (units - 2) + 2
+    fold = Fold(list_name="layers", start=0, period=period, units=units, ends=1)
+    assert_same_trace(
+        expand(step(depth, folded=True, period=period, ends=1, shared=True, masked=masked), fold),
+        step(depth, folded=False, shared=True, masked=masked),
+    )
+
+
+def test_what_each_unit_lets_go_of_the_outside_is_refused() -> None:
+    """A tensor made outside for each layer is freed by each: those left out are not copies of one another."""
+    trace = step(12, folded=True, period=1, masked=True)
+    mask = next(int(t) for t in range(trace.num_tensors) if trace.bytes_per_sample[t] == 3)
+    place = int(np.flatnonzero((trace.kind == Kind.FREE) & (trace.subject == mask))[0])
+    at = int(np.flatnonzero((trace.kind == Kind.BACKWARD_EXIT) & (trace.subject == 2 + 10))[0])
+    other = replace(trace, kind=np.insert(trace.kind, at, Kind.FREE), subject=np.insert(trace.subject, at, mask))
+    assert at < place
+    with pytest.raises(CannotFoldError):
+        expand(other, the_fold(12))
 
 
 def test_differing_sizes_are_refused() -> None:
