@@ -15,6 +15,7 @@ from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.search.search import Found
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.trace.shipped.needed import NotTraceableError
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.stacks.registry import StackTraits, stack_names, traits_of
 from gpu_plan.planner.workload.training import Workload
@@ -47,7 +48,7 @@ def by_trainer(
     search: Callable[[Prepared], Found[Any]],
 ) -> ByTrainer | None:
     """The job under the first trainer that runs it on the GPU alone; None where the question is not open, where a loop
-    of one's own does without the node's RAM as well, or where no trainer does."""
+    of one's own does without the node's RAM as well, where no trainer does, or where none can be traced here."""
     least = _least_alone(found)
     if not _is_open(request, cluster, job) or least is None:
         return None
@@ -55,8 +56,11 @@ def by_trainer(
     assert isinstance(workload, Workload)
     for traits in _trainers(workload):
         asked = replace(request, words=(*request.words, ("stack", traits.name)))
-        other = _searched_basis(prepare(asked))
-        again = search(other)
+        try:
+            other = _searched_basis(prepare(asked))
+            again = search(other)
+        except NotTraceableError:  # what is shipped traced is a loop of one's own, and nothing here traces another
+            return None
         if again.best is not None and not again.best.offloads:
             return ByTrainer(request=asked, job=replace(other, headline=_told(traits, least, workload)), found=again)
     return None
