@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from benchmarks.accuracy.speed.unseen import drawn, main
 
 ROWS = [{"id": f"row-{place:03}"} for place in range(50)]
@@ -12,7 +13,8 @@ ROWS = [{"id": f"row-{place:03}"} for place in range(50)]
 def test_seen_rows_are_never_drawn_and_the_order_is_the_seeds() -> None:
     seen = [f"row-{place:03}" for place in range(0, 50, 2)]
     found = [row["id"] for row in drawn(ROWS, seen, 100)]
-    assert len(found) == 25 and not set(found) & set(seen)
+    assert len(found) == 25
+    assert not set(found) & set(seen)
     assert found == [row["id"] for row in drawn(reversed(ROWS), seen, 100)] != sorted(found)
     assert [row["id"] for row in drawn(ROWS, seen, 10)] == found[:10]
 
