@@ -6,6 +6,7 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.recipe.read import refuse_strays
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.workload.recipes import PPO
 
 
 def prepared(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
@@ -19,6 +20,10 @@ def prepared(request: Request, cluster: Cluster, source: ModelSource, note: Note
         from gpu_plan.planner.job.diffused import prepare as prepare_diffused
 
         return prepare_diffused(request, cluster, source, note, openers)
+    if words.get("recipe", "").lower() == PPO and words.get("task") != "infer":
+        from gpu_plan.planner.job.several.prepare import prepare_ppo
+
+        return prepare_ppo(request, cluster, source, note, openers)
     if "recipe" in words and words.get("task") != "infer":
         from gpu_plan.planner.job.recipe.prepare import prepare as prepare_recipe
 

@@ -62,11 +62,13 @@ RECIPES: Mapping[str, Recipe] = {
         Recipe(name="distill", trainer="GKDTrainer", roles=("student", "teacher"), taught=True),
     )
 }
+PPO = "ppo"
+"""No trainer of TRL's any more: its words stand for a job document."""
 GONE = {
-    "ppo": "TRL 1.16 has no PPO trainer any more: --recipe grpo or rloo trains without a critic, a job document has one"
-    " (plan JOB.toml)"
+    PPO: "its loop is TRL's PPO trainer of before 1.0, which TRL 1.16 has not: --recipe ppo plans a policy with a"
+    " critic of its own, a job document any other"
 }
-"""What earlier releases of TRL had."""
+"""What earlier releases of TRL had, and others still run."""
 CALLED = {"rm": "reward", "ipo": "dpo", "gdpo": "grpo", "gkd": "distill", "reinforce": "rloo"}
 """Names that others have for a recipe's job: another loss of it, or another word."""
 REFERENCES = ("none", "kept", "adapters", "precomputed")
@@ -78,4 +80,4 @@ ENGINES = ("colocate", "server")
 
 def recipe_help() -> str:
     """What `--help` says of `--recipe`."""
-    return f"TRL's trainers, their own code traced: {', '.join(RECIPES)}"
+    return f"TRL's trainers, their own code traced: {', '.join(RECIPES)}; {PPO}: a policy with a critic"

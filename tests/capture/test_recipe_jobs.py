@@ -209,7 +209,7 @@ def test_a_rollout_beside_an_engine_in_json(model: str, capsys: pytest.CaptureFi
             ("--recipe", "dpo2"),
             "--recipe 'dpo2' is unknown: use sft, dpo, orpo, cpo, simpo, kto, reward, grpo, rloo, distill",
         ),
-        (("--recipe", "ppo"), "TRL 1.16 has no PPO trainer any more"),
+        (("--recipe", "ppo", "--generations", "4"), "weighed by the critic, not against others of its prompt"),
         (("--recipe", "grpo", "--generations", "1"), "so 2 at least"),
         (("--recipe", "grpo", "--micro-batch", "3", "--grad-accum", "1"), "no whole groups of --generations 8"),
         (("--recipe", "grpo", "--reference", "precomputed"), "its completions are new in every step"),

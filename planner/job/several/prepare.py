@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gpu_plan.planner.errors import InputError, UsageError
@@ -21,6 +22,8 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.recipe.read import RECIPE_WORDS
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.several.given import Between, Does, JobGiven, ModelGiven
+from gpu_plan.planner.options.several.ppo import WHERE, left_words, ppo_table
+from gpu_plan.planner.options.several.read import read_job
 from gpu_plan.planner.plan.document import Assumption, Condition
 from gpu_plan.planner.strategy.known import traits_of, unsharded
 from gpu_plan.planner.strategy.traits import Offload
@@ -45,7 +48,26 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         if name in words:
             raise UsageError(f"--{name} beside a job document: {where} says what its models do; leave --{name} out")
     job = read_document(source.path, where)
-    found = _Job(request, cluster, job, find_sources(job, source.path, where), note, openers, where)
+    return _planned(_Job(request, cluster, job, find_sources(job, source.path, where), note, openers, where))
+
+
+def prepare_ppo(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
+    """`--recipe ppo`: the document that its words stand for. UsageError and InputError for what makes no sense."""
+    words = dict(request.words)
+    if source.config is None:
+        raise UsageError(f"{WHERE} trains models of transformers: {source.id} is not one (name an id or a folder)")
+    job = read_job(ppo_table(words, request.model, ranks=cluster.world_size), WHERE)
+    for name in _REFUSED:
+        if name in left_words(words):
+            raise UsageError(f"--{name} with {WHERE} is not in this version: leave it out")
+    inner = replace(request, words=tuple(left_words(words).items()))
+    found = _planned(_Job(inner, cluster, job, find_sources(job, Path.cwd() / "job", WHERE), note, openers, WHERE))
+    loop = "TRL 1.16 has no PPO trainer: planned is a job document of policy, critic, reference and reward model"
+    return replace(found, fixed=(Assumption(text=f"{loop} (docs/job-documents.md)", basis="assumed"), *found.fixed))
+
+
+def _planned(found: "_Job") -> Prepared:
+    job, words, where = found.job, dict(found.request.words), found.where
     whole = found.prepared(_searched_words(job, words, where))
     return replace(whole, shorter=lambda: found.shorter(words)) if job.padding_removed else whole
 

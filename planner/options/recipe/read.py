@@ -8,7 +8,7 @@ from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.recipe.engine import ENGINE_WORDS, EngineGiven, read_engine
 from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
-from gpu_plan.planner.workload.recipes import CALLED, GONE, RECIPES, REFERENCES, Recipe
+from gpu_plan.planner.workload.recipes import CALLED, RECIPES, REFERENCES, Recipe
 from gpu_plan.planner.workload.training import Attention
 
 _ROLLOUTS = ("generations", "reward-model")
@@ -79,7 +79,7 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
         raise UsageError(f"--peft {words['peft']!r} is unknown: use {', '.join(Peft.names())}")
     if not Peft(peft).adapts and (rank is not None or "lora-targets" in words):
         raise UsageError("--lora-rank and --lora-targets are about adapters: add --peft lora")
-    prompt, completion = _lengths(words)
+    prompt, completion = lengths_of(words)
     generations = _generations(words, recipe)
     batch = positive(words.get("micro-batch"), "--micro-batch") or recipe.least_batch
     if batch < recipe.least_batch:
@@ -106,8 +106,6 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
 
 def _recipe(word: str) -> Recipe:
     name = word.lower()
-    if name in GONE:
-        raise UsageError(f"--recipe {name}: {GONE[name]}")
     if name in CALLED:
         raise UsageError(f"--recipe {name}: its memory is that of --recipe {CALLED[name]}, as it is called here")
     if name not in RECIPES:
@@ -136,7 +134,8 @@ def _generations(words: Mapping[str, str], recipe: Recipe) -> int:
     return found
 
 
-def _lengths(words: Mapping[str, str]) -> tuple[int, int]:
+def lengths_of(words: Mapping[str, str]) -> tuple[int, int]:
+    """Tokens of prompt and completion; UsageError where what is given does not add up."""
     prompt = positive(words.get("prompt-len"), "--prompt-len")
     completion = positive(words.get("completion-len"), "--completion-len")
     whole = positive(words.get("seq-len"), "--seq-len")

@@ -140,7 +140,10 @@ REFUSED = {
         "ppo_micro_batch_size_per_gpu is missing, and verl has no default",
     ),
     "PPO of TRL": (HEAD + "num_ppo_epochs: 4\n", "reinforcement learning (num_ppo_epochs), a job of several models"),
-    "stage of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: ppo\n", "TRL 1.16 has no PPO trainer any more"),
+    "stage of LLaMA-Factory": (
+        HEAD + "finetuning_type: lora\nstage: ppo\n",
+        "which TRL 1.16 has not: --recipe ppo plans",
+    ),
     "8 bits without adapters": (HEAD + "load_in_8bit: true\n", "8-bit weights cannot be trained"),
     "not yaml": ("a: [1, 2", "is not valid YAML"),
     "a list": ("- 1\n- 2\n", "holds no keys"),

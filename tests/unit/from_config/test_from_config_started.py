@@ -106,7 +106,7 @@ REFUSED = {
     f"python grpo.py {FLAGS} --use_vllm True": "use_vllm without vllm_mode",
     f"python dpo.py {FLAGS}\npython kto.py {FLAGS}": "starts 2 trainings whose options differ",
     f"python dpo.py {FLAGS} --max_length $L": "max_length is .L, which the script does not set",
-    f"python train_ppo.py {FLAGS}": "no PPO trainer",
+    f"python train_ppo.py {FLAGS}": "TRL's PPO trainer of before 1.0",
 }
 
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from gpu_plan.planner.errors import InputError, NotBuiltError
+from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.from_config.convert import convert
 
 OUMI = """
@@ -50,8 +50,8 @@ def test_oumis_rollouts() -> None:
 @pytest.mark.parametrize(
     ("trainer", "error", "said"),
     [
-        ("TRL_GKD", NotBuiltError, "its student generates"),
-        ("VERL_GRPO", NotBuiltError, "a job document describes"),
+        ("TRL_GKD", UsageError, "its student generates"),
+        ("VERL_GRPO", UsageError, "a job document describes"),
         ("TRL_PPO", InputError, "training.trainer_type is 'TRL_PPO': use HF, TRL_SFT, OUMI, TRL_DPO"),
     ],
 )
