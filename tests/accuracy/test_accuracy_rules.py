@@ -146,7 +146,7 @@ def test_kempnerforge_s_dense_models_are_its_own() -> None:
     assert isinstance(case, ForgeCase)
     assert (case.forge.hidden, case.forge.tensor, case.accumulation, case.fused) == (14336, 4, 2, True)
     for changed, told in (
-        ({"model": "MoE 16 experts"}, "own experts"),
+        ({"model": "MoE 16 experts"}, "experts, padded to the fullest"),
         ({"parallel": {"tp": 4, "pp": 2}}, "pipeline"),
         ({"parallel": {"tp": 1}, "gpu": {"model": "H200", "count": 1, "memory_gb": 141}}, "one GPU"),
     ):

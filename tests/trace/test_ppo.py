@@ -77,7 +77,7 @@ def test_its_words_are_planned_as_the_document(
 
 
 def test_an_engine_rolls_out_and_weights_are_synced() -> None:
-    table = ppo_table({"vllm": "colocate", "vllm-tp": "2", "vllm-sleep": "true"}, "x/y", ranks=4)
+    table = ppo_table({"vllm": "colocate", "vllm-tp": "2", "vllm-sleep": "true"}, "x/y", frozen="fsdp")
     assert table["models"]["engine"] == {
         "model": "x/y", "engine": "vllm", "where": "colocate", "share": 0.3, "sleep": True, "tensor_parallel": 2,
     }  # fmt: skip
@@ -88,7 +88,7 @@ def test_an_engine_rolls_out_and_weights_are_synced() -> None:
 
 
 def test_under_adapters_the_reference_is_the_policy_without_them() -> None:
-    table = ppo_table({"peft": "lora", "lora-rank": "8", "reward-model": "x/judge"}, "x/y", ranks=1)
+    table = ppo_table({"peft": "lora", "lora-rank": "8", "reward-model": "x/judge"}, "x/y", frozen=None)
     assert set(table["models"]) == {"policy", "critic", "reward"}
     assert (table["models"]["critic"]["peft"], table["models"]["critic"]["lora_rank"]) == ("lora", 8)
     assert table["models"]["reward"] == {"model": "x/judge", "head": "reward"}
@@ -107,4 +107,4 @@ def test_under_adapters_the_reference_is_the_policy_without_them() -> None:
 )
 def test_what_makes_no_sense_is_one_line(words: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        ppo_table(words, "x/y", ranks=1)
+        ppo_table(words, "x/y", frozen=None)

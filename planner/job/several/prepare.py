@@ -25,7 +25,8 @@ from gpu_plan.planner.options.several.given import Between, Does, JobGiven, Mode
 from gpu_plan.planner.options.several.ppo import WHERE, left_words, ppo_table
 from gpu_plan.planner.options.several.read import read_job
 from gpu_plan.planner.plan.document import Assumption, Condition
-from gpu_plan.planner.strategy.known import traits_of, unsharded
+from gpu_plan.planner.strategy.known import strategy_by, traits_of, unsharded
+from gpu_plan.planner.strategy.traits import Engine as Wrapper
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.units import ceil_div
 from gpu_plan.planner.workload.precisions import PRECISIONS
@@ -56,7 +57,8 @@ def prepare_ppo(request: Request, cluster: Cluster, source: ModelSource, note: N
     words = dict(request.words)
     if source.config is None:
         raise UsageError(f"{WHERE} trains models of transformers: {source.id} is not one (name an id or a folder)")
-    job = read_job(ppo_table(words, request.model, ranks=cluster.world_size), WHERE)
+    frozen = strategy_by(Wrapper.FSDP2).name if cluster.world_size > 1 else None
+    job = read_job(ppo_table(words, request.model, frozen=frozen), WHERE)
     for name in _REFUSED:
         if name in left_words(words):
             raise UsageError(f"--{name} with {WHERE} is not in this version: leave it out")

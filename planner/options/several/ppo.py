@@ -26,18 +26,18 @@ def left_words(words: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in words.items() if name not in _SAID}
 
 
-def ppo_table(words: Mapping[str, str], model: str, *, ranks: int) -> dict[str, Any]:
+def ppo_table(words: Mapping[str, str], model: str, *, frozen: str | None) -> dict[str, Any]:
     """The document, as its TOML would be read: policy, critic, reference and reward model, a rollout and what follows.
 
-    UsageError for options that make no sense. Frozen models are shared out where there is somebody to share with, as
-    OpenRLHF and verl do.
+    `frozen`: the strategy by which models without an optimizer are shared out, as OpenRLHF and verl do; None: whole on
+    each device. UsageError for options that make no sense.
     """
     for name, why in _STRANGE.items():
         if name in words:
             raise UsageError(f"--{name} with {WHERE}: {why}; leave it out")
     prompt, completion = lengths_of(words)
     engine = read_engine(words, "ppo")
-    spread = {"strategy": "fsdp"} if ranks > 1 else {}
+    spread = {} if frozen is None else {"strategy": frozen}
     alike = {name.replace("-", "_"): _value(name, words[name]) for name in _ALIKE if name in words}
     models: dict[str, Any] = {
         "policy": {"model": model, "train": True},
