@@ -92,14 +92,7 @@ class Session:
             stack.enter_context(_gradient_events(self.model, recorder))
             stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))
             stack.enter_context(python_wrappers_open())
-            if self._between_ranks:
-                stack.enter_context(as_between_devices())
-            if self.variant.cuts_sequence:
-                stack.enter_context(step_of_parts(self.model))
-            if self.variant.expert_parallel > 1:
-                stack.enter_context(dispatched(known, crowded=self.variant.crowded))
-                takes = self.variant.regime.experts_take
-                stack.enter_context(experts_entered(self.model, takes, tracker.before_entry))
+            stack.enter_context(self._among_ranks(known, tracker))
             stack.enter_context(autocast_visible(autocast))
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)
@@ -138,6 +131,20 @@ class Session:
             notes=(*assumed, *batch.notes),
             viewed=frozenset(numberless(name) for name, weight in named if recorder.views(local_tensor(weight))),
         )
+
+    @contextlib.contextmanager
+    def _among_ranks(self, known: KnownValues, tracker: ModuleTracker) -> Iterator[None]:
+        """What ranks that share the model do with weights, sequences and experts."""
+        with contextlib.ExitStack() as stack:
+            if self._between_ranks:
+                stack.enter_context(as_between_devices())
+            if self.variant.cuts_sequence:
+                stack.enter_context(step_of_parts(self.model))
+            if self.variant.expert_parallel > 1:
+                stack.enter_context(dispatched(known, crowded=self.variant.crowded))
+                takes = self.variant.regime.experts_take
+                stack.enter_context(experts_entered(self.model, takes, tracker.before_entry))
+            yield
 
     def _wrappers(self) -> tuple[type, ...]:
         float8 = wrapper_types() if self.variant.regime.float8 in ("cast", "gathered") else ()
