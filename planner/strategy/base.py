@@ -17,7 +17,7 @@ from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.speed.model import Collective, OptimizerWork
 from gpu_plan.planner.strategy.traits import Offload, Traits
-from gpu_plan.planner.trace.events import Category, Kind, Mark, ParameterInfo, StepTrace
+from gpu_plan.planner.trace.events import Category, IntArray, Kind, Mark, ParameterInfo, StepTrace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.units import ceil_div
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS
@@ -227,6 +227,11 @@ def refuses_float8(context: RankContext) -> str | None:
 def nbytes(numel: int, dtype: str) -> int:
     """Bytes of `numel` elements."""
     return ceil_div(numel * element_bits(dtype), 8)
+
+
+def nbytes_each(numel: IntArray, dtype: str) -> IntArray:
+    """The same of many [tensors]."""
+    return -(numel * -element_bits(dtype) // 8)
 
 
 def whole_parameters(trace: StepTrace, dtype: str) -> list[LocalTensor]:

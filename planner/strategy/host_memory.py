@@ -56,9 +56,30 @@ class HostJob:
     """RAM of one rank between and during steps: what is offloaded."""
 
 
-def host_terms(job: HostJob, load: Term | None = None) -> tuple[Term, Term, Term]:
-    """Bytes on the node of rank 0, by moment: `load` (from `load_term`, where it is known), `step`, `save`."""
-    return load or load_term(job), _step(job), _save(job)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWeights:
+    """What of a job neither the ranks that share the model nor what they offload change."""
+
+    load: Term
+    whole: int
+    """Bytes of the weights as they are saved."""
+    trained: int
+    """Of those that are trained."""
+    largest: int
+    """Of the largest one."""
+
+
+def host_weights(job: HostJob) -> HostWeights:
+    """Asks every parameter, once for many jobs."""
+    sizes = [_saved(job, parameter) for parameter in job.parameters]
+    trained = sum(size for size, one in zip(sizes, job.parameters, strict=True) if one.trainable)
+    return HostWeights(load=load_term(job), whole=sum(sizes), trained=trained, largest=max(sizes, default=0))
+
+
+def host_terms(job: HostJob, known: HostWeights | None = None) -> tuple[Term, Term, Term]:
+    """Bytes on the node of rank 0, by moment: `load`, `step`, `save`; `known` from `host_weights`, if asked before."""
+    known = known or host_weights(job)
+    return known.load, _step(job), _save(job, known)
 
 
 def shortage(terms: Sequence[Term], available: int) -> Term | None:
@@ -150,13 +171,11 @@ def _step(job: HostJob) -> Term:
     return Term(name="step", low=size, expected=size, high=size, basis="source", source="the strategy's offload")
 
 
-def _save(job: HostJob) -> Term:
+def _save(job: HostJob, known: HostWeights) -> Term:
     """From the checkpoint that the launch files ask for up to an export of the whole weights."""
-    sizes = [_saved(job, parameter) for parameter in job.parameters]
-    whole, trained = sum(sizes), sum(n for n, p in zip(sizes, job.parameters, strict=True) if p.trainable)
-    saves = job.host.saves
+    whole, saves = known.whole, job.host.saves
     if saves == "shards":
-        low = job.ranks * (_COPY_AHEAD + max(sizes, default=0) // job.shards)
+        low = job.ranks * (_COPY_AHEAD + known.largest // job.shards)
         source = "torch checkpoint/filesystem.py: FileSystemWriter; accelerate accelerator.py: get_state_dict"
     elif saves == "every rank":
         low, whole = 0, job.ranks * whole
@@ -165,7 +184,7 @@ def _save(job: HostJob) -> Term:
         low = 0
         source = "deepspeed runtime/engine.py: _zero3_consolidated_16bit_state_dict, on rank 0"
     else:
-        low = trained if job.peft.adapts else whole
+        low = known.trained if job.peft.adapts else whole
         source = "safetensors torch.py: _to_ndarray, on rank 0"
     return Term(name="save", low=min(low, whole), expected=whole, high=whole, basis="source", source=source)
 

@@ -18,7 +18,7 @@ from gpu_plan.planner.memory.stream.traced import (
     gradient_tensors,
     marks,
 )
-from gpu_plan.planner.trace.events import Category, Mark, StepTrace
+from gpu_plan.planner.trace.events import Category, IntArray, Mark, StepTrace
 
 
 class StreamBuilder(Placer):
@@ -119,6 +119,12 @@ class StreamBuilder(Placer):
         known = [tensor for one in parameters if (tensor := self._gradient_tensor.get(one)) is not None]
         placed.at.extend([at] * len(known))
         placed.what.extend([-2 * (first + tensor) for tensor in known])
+
+    def gradients_gone(self, in_pass: Pass, parameters: IntArray) -> IntArray:
+        """For `place_each`: frees of the traced gradients of parameters [parameters]; 0 for one that has none."""
+        first = self._number(in_pass) * self._num_tensors + 1
+        tensors = map(self._gradient_tensor.get, parameters.tolist())
+        return np.asarray([0 if tensor is None else -2 * (first + tensor) for tensor in tensors], dtype=np.int64)
 
     def free_traced(self, at: Point, in_pass: Pass, tensor: int) -> None:
         """A traced storage of a pass goes away, which the trace itself leaves alive."""

@@ -126,6 +126,24 @@ class Placer:
         self._placed.at.extend([at] * len(made))
         return tuple(map(Handle, made))
 
+    def store_each(
+        self, sizes: IntArray, category: Category, labels: Sequence[str], cuda_streams: Sequence[int]
+    ) -> IntArray:
+        """Storages of one category, each from the pool of its stream, which `place_each` allocates: their numbers."""
+        placed = self._placed
+        made = np.arange(len(placed.fixed), len(placed.fixed) + len(sizes))
+        placed.fixed.frombytes(sizes.astype(np.int64).tobytes())
+        placed.category.extend([CATEGORY_INDEX[category]] * len(sizes))
+        placed.label.extend(labels)
+        placed.module.extend([""] * len(sizes))
+        placed.cuda_stream |= {own: stream for own, stream in zip(made.tolist(), cuda_streams, strict=True) if stream}
+        return made
+
+    def place_each(self, at: IntArray, what: IntArray) -> None:
+        """Events at their points [events]; `what` as in `Placed`."""
+        self._placed.at.frombytes(at.astype(np.int64).tobytes())
+        self._placed.what.frombytes(what.astype(np.int64).tobytes())
+
     def free_each(self, at: Point, handles: Iterable[Handle]) -> None:
         """Gives several storages back."""
         placed = self._placed

@@ -36,7 +36,7 @@ from gpu_plan.planner.search.training.widths.arithmetic import spared_beside_cop
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of, exchanges_of, host_copies_of, kept_on_host
 from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
-from gpu_plan.planner.strategy.host_memory import HostJob, certain, host_terms, load_term
+from gpu_plan.planner.strategy.host_memory import HostJob, HostWeights, certain, host_terms, host_weights
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
 from gpu_plan.planner.trace.provider import Provider
@@ -180,7 +180,7 @@ class Evaluator(BaseEvaluator[Workload]):
     _states: dict[tuple[object, ...], StepJudgement] = field(default_factory=dict)
     _hosts: dict[tuple[object, ...], tuple[tuple[Term, ...], list[ParameterInfo]]] = field(default_factory=dict)
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
-    _loads: dict[tuple[object, ...], tuple[Term, list[ParameterInfo]]] = field(default_factory=dict)
+    _weights: dict[tuple[object, ...], tuple[HostWeights, list[ParameterInfo]]] = field(default_factory=dict)
     _outside: list[Term] = field(default_factory=list)
     kept_pipelines: Kept = field(default_factory=dict)
     kept_computing: dict[Any, tuple[float, ...]] = field(default_factory=dict)
@@ -422,11 +422,10 @@ class Evaluator(BaseEvaluator[Workload]):
             device_bytes=self.capacity_bytes,
             step_bytes=step_bytes,
         )
-        # Neither ranks that share the model nor what they offload change how it is loaded.
-        loads = (job.host, job.regime, id(context.trace.parameters))
-        if loads not in self._loads:
-            self._loads[loads] = load_term(job), context.trace.parameters
-        terms = host_terms(job, self._loads[loads][0])
+        alike = (job.host, job.regime, id(context.trace.parameters))
+        if alike not in self._weights:
+            self._weights[alike] = host_weights(job), context.trace.parameters
+        terms = host_terms(job, self._weights[alike][0])
         # On a CPU the weights are what the device holds already.
         return tuple(term for term in terms if term.name == "step") if self.cluster.gpu.is_cpu else terms
 

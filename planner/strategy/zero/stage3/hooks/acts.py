@@ -7,12 +7,13 @@ _offload_grad_partition_at_boundary, _swap_out_offload_fp32_gradients).
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_plan.planner.memory.schedule import DEFAULT_STREAM
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.memory.stream.placing import Handle, Waiting
-from gpu_plan.planner.strategy.base import nbytes
+from gpu_plan.planner.strategy.base import nbytes_each
 from gpu_plan.planner.strategy.zero import common
 from gpu_plan.planner.strategy.zero.stage3.gather import PERSISTENT
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
@@ -23,18 +24,23 @@ from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
     LABELS,
     PARTITION,
     REDUCE,
+    REDUCED,
     TAKE,
-    Act,
     Script,
 )
+from gpu_plan.planner.strategy.zero.stage3.hooks.section import Section
 from gpu_plan.planner.strategy.zero.stage3.nvme import Nvme
 from gpu_plan.planner.strategy.zero.stage3.partition import Partitions
 from gpu_plan.planner.strategy.zero.stage3.queues import pools
-from gpu_plan.planner.trace.events import Category
+from gpu_plan.planner.trace.events import Category, IntArray
 
-_FREES = (GIVE, GRADIENT)
 _NORM_CHUNK = 250_000_000
 """Elements per step of _constant_buffered_norm2."""
+_OF_TAKEN = (*LABELS, "weight partition from host")
+"""What is taken, by number; the last is what a fetch brings."""
+_FETCHED = len(LABELS)
+_NOWHERE = -1
+"""In place of the number of a storage that there is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,33 +62,41 @@ class Acts:
     def __init__(self, script: Script, held: Held, builder: StreamBuilder) -> None:
         self._script, self._held, self._builder = script, held, builder
         self._sections = iter(script.sections)
-        self._handles: list[Handle | None] = []
+        self._handles = np.full(script.tickets, _NOWHERE)
         """By ticket."""
-        self._waiting: list[tuple[int, int]] = []
-        """Events that free what waits, and which of the script's waits that is."""
-        self._placed: list[int] = []
+        self._tickets = 0
+        self._share = np.asarray(held.parts.share, dtype=np.int64)
+        self._waiting: list[IntArray] = []
+        """Events that free what waits, and which of the script's waits that is [2, frees]."""
+        self._placed: list[IntArray] = []
         """Events of the strategy that were placed before each act."""
-        self._rests: list[Handle] = []
-        self._waiting_files: list[Handle] = []
-        self._copy: Handle | None = None
+        self._rests: list[int] = []
         self._gather_pool, self._reduce_pool = pools(overlaps=held.overlaps)
 
     def run(self, in_pass: Pass, at: Point | None = None) -> None:
         """The next section, of this pass; all of it at one moment where `at` says so."""
-        section, builder, placed = next(self._sections), self._builder, self._placed
-        for act in self._script.acts[section.start : section.stop]:
-            before = builder.num_placed
-            placed.append(before)
-            self._carry_out(act if at is None else (at, *act[1:]), in_pass)
-            if act[1] in _FREES and act[3] != AT_ONCE and builder.num_placed > before:
-                self._waiting.append((before, act[3]))
+        span, builder = next(self._sections), self._builder
+        section = Section(self._script.columns[span.start : span.stop], at)
+        self._gathers(section)
+        gradients = section.of(GRADIENT)
+        gone = builder.gradients_gone(in_pass, section.number[gradients])
+        section.place(gradients[gone != 0], 0, gone[gone != 0])
+        self._reduces(section)
+        if self._held.offload:
+            self._to_host(section, boundary=in_pass.last)
+        acts, what = section.events()
+        before = builder.num_placed
+        builder.place_each(section.at[acts], what)
+        self._placed.append(before + np.searchsorted(acts, np.arange(len(section.at))))
+        waits = np.isin(section.does[acts], (GIVE, GRADIENT)) & (section.more[acts] != AT_ONCE)
+        self._waiting.append(np.stack([before + np.flatnonzero(waits), section.more[acts[waits]]]))
 
     def settle(self) -> None:
         """Blocks wait until what was placed before the act that their moment counts up to."""
-        if not self._waiting:
+        events, waits = np.concatenate(self._waiting, axis=1)
+        if not len(events):
             return
-        events, waits = np.asarray(self._waiting, dtype=np.int64).T
-        placed = np.asarray([*self._placed, self._builder.num_placed], dtype=np.int64)
+        placed = np.append(np.concatenate(self._placed), self._builder.num_placed)
         until, moments = self._script.until[:, waits].copy(), self._script.moments.copy()
         until[..., 1] = np.where(until[..., 1] < 0, -1, placed[until[..., 1]])
         moments[:, 1] = placed[moments[:, 1]]
@@ -90,80 +104,80 @@ class Acts:
 
     def rests(self) -> list[Handle]:
         """Gradients that stay on the device until the step; asked once."""
-        rests, self._rests = self._rests, []
+        rests, self._rests = list(map(Handle, self._rests)), []
         return rests
 
-    def _carry_out(self, act: Act, in_pass: Pass) -> None:
-        at, does, number, more = act
-        builder = self._builder
-        if does == GIVE:
-            handle = self._handles[number]
-            if handle is not None:
-                builder.free(at, handle)
-        elif does == TAKE:
-            self._take(at, number, LABELS[more])
-        elif does == FETCH:
-            if self._held.weights_on_host:
-                self._take(at, number, "weight partition from host")
-            else:
-                self._handles.append(None)
-        elif does == GRADIENT:
-            builder.free_gradient(at, in_pass, number)
-        else:
-            self._reduce(act, in_pass)
+    def _gathers(self, section: Section) -> None:
+        """What is gathered and given back. What stays from a step on is gathered there, by the computing stream."""
+        tickets, held = section.of(TAKE, FETCH), self._held
+        taken = tickets if held.weights_on_host else section.of(TAKE)
+        names = np.where(section.does[taken] == TAKE, section.more[taken], _FETCHED)
+        labels = [_OF_TAKEN[name] for name in names.tolist()]
+        streams = [DEFAULT_STREAM if label == PERSISTENT else self._gather_pool for label in labels]
+        sizes = nbytes_each(section.number[taken], held.dtype)
+        made = self._builder.store_each(sizes, Category.COMMUNICATION, labels, streams)
+        section.place(taken, 0, 2 * made + 1)
+        first = self._tickets
+        self._tickets += len(tickets)
+        self._handles[first + np.searchsorted(tickets, taken)] = made
+        given = section.of(GIVE)
+        handles = self._handles[section.number[given]]
+        section.place(given[handles != _NOWHERE], 0, 2 * handles[handles != _NOWHERE])
 
-    def _take(self, at: Point, elements: int, label: str) -> None:
-        """What stays from a step on is gathered there, by the computing stream."""
-        size = nbytes(elements, self._held.dtype)
-        pool = DEFAULT_STREAM if label == PERSISTENT else self._gather_pool
-        self._handles.append(self._builder.alloc(at, size, Category.COMMUNICATION, label, cuda_stream=pool))
+    def _reduces(self, section: Section) -> None:
+        """What buckets are copied into, until they are done with."""
+        begun, ended = section.of(REDUCE), section.of(REDUCED)
+        copied = np.flatnonzero(section.number[begun])
+        made = self._made(
+            section.number[begun[copied]], self._held.dtype, Category.COMMUNICATION, "reduce-scatter input"
+        )
+        section.place(begun[copied], 0, 2 * made + 1)
+        section.place(ended[copied], 1, 2 * made)
 
-    def _reduce(self, act: Act, in_pass: Pass) -> None:
-        """One part of a bucket's reduction; files wait for the whole bucket."""
-        at, does, number, _ = act
-        builder = self._builder
-        if does == PARTITION:
-            if self._held.offload:
-                self._waiting_files += self._to_host(at, number, in_pass.last)
-        elif does == REDUCE:
-            if number:
-                size = nbytes(number, self._held.dtype)
-                label, pool = "reduce-scatter input", self._reduce_pool
-                self._copy = builder.alloc(at, size, Category.COMMUNICATION, label, cuda_stream=pool)
-        else:
-            builder.free_each(at, self._waiting_files)
-            self._waiting_files.clear()
-            if self._copy is not None:
-                builder.free(at, self._copy)
-            self._copy = None
-
-    def _to_host(self, at: Point, parameter: int, boundary: bool) -> list[Handle]:
+    def _to_host(self, section: Section, *, boundary: bool) -> None:
         """partition_grads and _offload_grad_partition_at_boundary: there and back, norm, fp32 copy.
 
-        Returns fp32 partitions that wait for the whole bucket: those of a group that swaps go to NVMe together
+        fp32 partitions of a group that swaps wait for the whole bucket and go to NVMe together
         (_swap_out_offload_fp32_gradients). One of which a piece gets no file stays on the device until the step
         (swap_tensor/optimizer_utils.py: _swap_out_gradients keeps the piece, a view of it).
         """
-        builder, share, pool = self._builder, self._held.parts.share[parameter], self._reduce_pool
-        size = nbytes(share, self._held.dtype)
-        back = builder.alloc(at, size, Category.GRADIENTS, "gradient partition back from host", cuda_stream=pool)
-        file = self._held.nvme.gradients[parameter] if self._held.nvme is not None and boundary else None
-        kept: Handle | None = None
-        if boundary:
-            norm = nbytes(min(share, _NORM_CHUNK), common.NORM)
-            builder.transient(at, norm, Category.TEMPORARY, "gradient norm in fp64", cuda_stream=pool)
-            size = nbytes(share, common.MASTER)
-            wide = self._held.dtype != common.MASTER
-            if file is not None:
-                label = "fp32 gradient on its way to NVMe"
-                kept = builder.alloc(at, size, Category.GRADIENTS, label, cuda_stream=pool) if wide else back
-            elif wide:
-                builder.transient(at, size, Category.TEMPORARY, "gradient in fp32 on its way to host", cuda_stream=pool)
-        if kept is not back:
-            builder.free(at, back)
-        if kept is None or file is None:
-            return []
-        if file.stays:
-            self._rests.append(kept)
-            return []
-        return [kept]
+        held, parts = self._held, section.of(PARTITION)
+        share = self._share[section.number[parts]]
+        back = self._made(share, held.dtype, Category.GRADIENTS, "gradient partition back from host")
+        section.place(parts, 0, 2 * back + 1)
+        if not boundary:
+            section.place(parts, 5, 2 * back)
+            return
+        norm = self._made(np.minimum(share, _NORM_CHUNK), common.NORM, Category.TEMPORARY, "gradient norm in fp64")
+        section.place(parts, 1, 2 * norm + 1)
+        section.place(parts, 2, 2 * norm)
+        filed, stays = self._files(section.number[parts])
+        kept = back[filed]
+        if held.dtype != common.MASTER:
+            label = "gradient in fp32 on its way to host"
+            passing = self._made(share[~filed], common.MASTER, Category.TEMPORARY, label)
+            section.place(parts[~filed], 3, 2 * passing + 1)
+            section.place(parts[~filed], 4, 2 * passing)
+            kept = self._made(share[filed], common.MASTER, Category.GRADIENTS, "fp32 gradient on its way to NVMe")
+            section.place(parts[filed], 3, 2 * kept + 1)
+            section.place(parts, 5, 2 * back)
+        else:
+            section.place(parts[~filed], 5, 2 * back[~filed])
+        ended = section.of(REDUCED)
+        done = ended[np.searchsorted(ended, parts[filed])]
+        section.place(done[~stays], 0, 2 * kept[~stays])
+        self._rests += kept[stays].tolist()
+
+    def _files(self, parameters: IntArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Of which parameters [parameters] the fp32 gradient goes to NVMe, and which of those [files] stay here too."""
+        nvme = self._held.nvme
+        files = [None if nvme is None else nvme.gradients[one] for one in parameters.tolist()]
+        filed = np.asarray([file is not None for file in files], dtype=np.bool_)
+        return filed, np.asarray([file.stays for file in files if file is not None], dtype=np.bool_)
+
+    def _made(self, numel: IntArray, dtype: str, category: Category, label: str) -> IntArray:
+        """Storages of the stream that reduces: their numbers."""
+        count = len(numel)
+        return self._builder.store_each(
+            nbytes_each(numel, dtype), category, [label] * count, [self._reduce_pool] * count
+        )

@@ -64,6 +64,16 @@ class Script:
         return np.asarray(table, dtype=np.int64).reshape(len(RUNS_AHEAD), -1, 2)
 
     @cached_property
+    def columns(self) -> IntArray:
+        """The acts as [acts, 4]."""
+        return np.asarray(self.acts, dtype=np.int64).reshape(-1, 4)
+
+    @cached_property
+    def tickets(self) -> int:
+        """How many there are."""
+        return int(np.isin(self.columns[:, 1], (TAKE, FETCH)).sum())
+
+    @cached_property
     def moments(self) -> IntArray:
         """Those of the streams [moments, 2]."""
         return np.asarray(self.streams.moments, dtype=np.int64).reshape(-1, 2)
