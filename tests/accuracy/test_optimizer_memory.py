@@ -99,7 +99,24 @@ def test_state_and_second_step_are_exact(optimizer: Optimizer, shapes: Shapes, d
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("optimizer", "tables"),
-    [(Optimizer("adamw-8bit"), 2), (Optimizer("lion"), 0), (Optimizer("lion-8bit"), 1)],
+    [
+        (Optimizer("adamw-8bit"), 2),
+        (Optimizer("lion"), 0),
+        (Optimizer("lion-8bit"), 1),
+        (Optimizer("adamw-bnb"), 0),
+        (Optimizer("ademamix"), 0),
+        (Optimizer("ademamix-8bit"), 2),
+        (Optimizer("rmsprop-bnb"), 0),
+        (Optimizer("rmsprop-8bit"), 1),
+        (Optimizer("adagrad-bnb"), 0),
+        (Optimizer("adagrad-8bit"), 1),
+        (Optimizer("sgd-bnb"), 0),
+        (Optimizer("sgd-8bit"), 1),
+        (Optimizer("lamb"), 0),
+        (Optimizer("lamb-8bit"), 2),
+        (Optimizer("lars"), 0),
+        (Optimizer("lars-8bit"), 1),
+    ],
 )
 def test_state_of_bitsandbytes_is_exact(optimizer: Optimizer, tables: int, dtype: str) -> None:
     """Only what is kept: its CPU kernels take temporaries that its CUDA kernels do not.
@@ -175,3 +192,19 @@ def test_paged_state_leaves_only_block_maxima_and_small_tensors_with_the_allocat
     ]
     maps, large, middle, small = 2 * 1024, 2 * 4 * 391, 2 * 99_999 + 2 * 4 * 391, 8 * 64
     assert sum(state) == maps + large + middle + small
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "state", "temporary"),
+    [
+        # lion_pytorch: a clone of the moment and the sum beside it, of the largest parameter
+        ("lion-pytorch", 1000 + 600, 2 * 1000),
+        ("adamw-schedule-free", 2 * 1600, 1600),
+        ("radam-schedule-free", 2 * 1600, 1600),
+        ("sgd-schedule-free", 1600, 0),
+    ],
+)
+def test_optimizers_of_packages_that_are_not_installed_here(optimizer: str, state: int, temporary: int) -> None:
+    """Bytes of two steps of lion-pytorch 0.2.5 and of schedulefree 1.4.1 (RAdam: eight) on a CPU."""
+    ours = planned(Optimizer(optimizer), ((250,), (10, 15)), "float32")
+    assert (ours.state_bytes, ours.second_temporary, ours.second_left) == (state, temporary, 0)

@@ -1,7 +1,7 @@
 """Parts of a capture that need no child: what a batch is counted by, evaluators, launchers, counters, kernels."""
 
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from gpu_plan.planner.capture.answers.devices.cuda import cuda_answers
 from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun
+from gpu_plan.planner.capture.answers.generation import Generated, generating
 from gpu_plan.planner.capture.answers.loaders import loaders
 from gpu_plan.planner.capture.request import PlannedDevice
 from gpu_plan.planner.capture.watch.evaluators import Evaluators
@@ -80,3 +81,32 @@ def test_no_fused_kernel_broadcasts_a_batch() -> None:
 
     assert choose_cuda_backend((8, 0), call(4)) is AttentionBackend.FLASH
     assert choose_cuda_backend((8, 0), call(1)) is AttentionBackend.MATH
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "length"),
+    [
+        ({"input_ids": torch.zeros(16, 40), "max_length": 128, "num_beams": 4}, 16, 128),
+        ({"input_features": torch.zeros(2, 80, 3000), "max_new_tokens": 30}, 2, 31),
+        ({"input_ids": torch.zeros(4, 8), "num_return_sequences": 3}, 12, 64),
+    ],
+)
+def test_an_encoder_decoder_generates_full_length_without_being_run(
+    given: dict[str, Any], rows: int, length: int
+) -> None:
+    """Seq2SeqTrainer.evaluate with predict_with_generate before train() ran the decoder once for each token."""
+    config = SimpleNamespace(
+        output_scores=False, num_return_sequences=1, max_new_tokens=None, max_length=64, return_dict_in_generate=False
+    )
+    model = SimpleNamespace(generation_config=config, config=SimpleNamespace(is_encoder_decoder=True))
+
+    def original(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it was run")
+
+    generated = Generated()
+    generate = generating(SimpleNamespace(), original, generated, lambda *_: False)
+    assert generate(model, **given).shape == (rows, length)
+    assert generated.rows == 0  # evaluation says nothing of a step's samples
+    assert "1 generation of an encoder-decoder" in generated.lines()[0]
+    with pytest.raises(AssertionError, match="it was run"):
+        generate(model, **given, output_scores=True)

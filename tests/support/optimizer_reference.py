@@ -40,6 +40,19 @@ _OPTIONS: dict[Optimizer, dict[str, Any]] = {
     Optimizer("adamw-8bit"): {"optim_bits": 8},
     Optimizer("lion"): {},
     Optimizer("lion-8bit"): {"optim_bits": 8},
+    Optimizer("adamw-bnb"): {},
+    Optimizer("ademamix"): {},
+    Optimizer("ademamix-8bit"): {"optim_bits": 8},
+    Optimizer("rmsprop-bnb"): {},
+    Optimizer("rmsprop-8bit"): {"optim_bits": 8},
+    Optimizer("adagrad-bnb"): {},
+    Optimizer("adagrad-8bit"): {"optim_bits": 8},
+    Optimizer("sgd-bnb"): {"momentum": 0.9},
+    Optimizer("sgd-8bit"): {"momentum": 0.9, "optim_bits": 8},
+    Optimizer("lamb"): {},
+    Optimizer("lamb-8bit"): {"optim_bits": 8},
+    Optimizer("lars"): {"momentum": 0.9},
+    Optimizer("lars-8bit"): {"momentum": 0.9, "optim_bits": 8},
 }
 
 
@@ -67,7 +80,8 @@ def _class(optimizer: Optimizer) -> Any:
     if optimizer.traits.package == "bitsandbytes":
         import bitsandbytes
 
-        return bitsandbytes.optim.AdamW if optimizer == Optimizer("adamw-8bit") else bitsandbytes.optim.Lion
+        named = ("AdamW", "Lion", "AdEMAMix", "RMSprop", "Adagrad", "SGD", "LAMB", "LARS")
+        return next(getattr(bitsandbytes.optim, name) for name in named if name.lower() == optimizer.partition("-")[0])
     classes = ("SGD", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax", "AdamW")
     return next(getattr(torch.optim, name) for name in classes if name.lower() == optimizer.partition("-")[0])
 

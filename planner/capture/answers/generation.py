@@ -32,9 +32,18 @@ class Generated:
     """Whether what it holds was recorded."""
     tokens: int = 0
     """Of the longest completion."""
+    translations: int = 0
+    """Generations of encoder-decoders, which were not run either."""
 
     def lines(self) -> tuple[str, ...]:
         """For people."""
+        if not self.translations:
+            return self._completed()
+        count = f"{self.translations:,} generation{'s' * (self.translations > 1)} of an encoder-decoder before the step"
+        told = f"{count} not run, but given as tokens of full length: no weight is changed by generating"
+        return (told, *self._completed())
+
+    def _completed(self) -> tuple[str, ...]:
         if not self.passes:
             return ()
         if self.counted:
@@ -56,32 +65,60 @@ def completions(generated: Generated, roll_out: RollOut) -> Iterator[None]:
     """
 
     def take(module: Any) -> None:
-        original = module.GenerationMixin.generate
-
-        def generate(model: Any, inputs: Any = None, generation_config: Any = None, **kwargs: Any) -> Any:
-            ids = inputs if isinstance(inputs, torch.Tensor) else kwargs.get("input_ids")
-            config = generation_config or model.generation_config
-            scored = kwargs.get("output_scores", config.output_scores) or kwargs.get("output_logits")
-            if not isinstance(ids, torch.Tensor) or scored or model.config.is_encoder_decoder:
-                return original(model, inputs, generation_config, **kwargs)
-            most = _tokens(config, kwargs, ids.shape[1])
-            times = kwargs.get("num_return_sequences") or config.num_return_sequences or 1
-            generated.passes += 1
-            generated.tokens = max(generated.tokens, most)
-            generated.rows = max(generated.rows, ids.shape[0] * times)
-            generated.counted = roll_out(model, original, ids, config, most)
-            new = torch.full((ids.shape[0] * times, most), 5, dtype=ids.dtype).to(ids.device)
-            found = torch.cat([ids.repeat_interleave(times, dim=0) if times > 1 else ids, new], dim=1)
-            if kwargs.get("return_dict_in_generate", config.return_dict_in_generate):
-                return module.GenerateDecoderOnlyOutput(sequences=found)
-            return found
-
-        module.GenerationMixin.generate = generate
+        mixin = module.GenerationMixin
+        mixin.generate = generating(module, mixin.generate, generated, roll_out)
 
     when_imported("transformers.generation.utils", take)
     for name in ("gkd.gkd_trainer", "gold.gold_trainer"):
         when_imported(f"trl.experimental.{name}", lambda module: setattr(module, "random", _TheLonger()))
     yield
+
+
+def generating(
+    module: Any, original: Callable[..., Any], generated: Generated, roll_out: RollOut
+) -> Callable[..., Any]:
+    """What stands in the place of transformers' `GenerationMixin.generate`; `module` has its classes of results."""
+
+    def generate(model: Any, inputs: Any = None, generation_config: Any = None, **kwargs: Any) -> Any:
+        ids = inputs if isinstance(inputs, torch.Tensor) else kwargs.get("input_ids")
+        config = generation_config or model.generation_config
+        scored = kwargs.get("output_scores", config.output_scores) or kwargs.get("output_logits")
+        translates = model.config.is_encoder_decoder
+        source = _source(ids, kwargs) if translates else ids
+        if scored or not isinstance(source, torch.Tensor):
+            return original(model, inputs, generation_config, **kwargs)
+        times = kwargs.get("num_return_sequences") or config.num_return_sequences or 1
+        rows = source.shape[0] * times
+        if translates:
+            generated.translations += 1
+            # A decoder's own tokens, its first one among them: no part of the source stands before them.
+            most = 1 + _tokens(config, kwargs, 1)
+            found = torch.full((rows, most), 5, dtype=torch.long).to(source.device)
+            kind = "GenerateEncoderDecoderOutput"
+        else:
+            most = _tokens(config, kwargs, source.shape[1])
+            generated.passes += 1
+            generated.tokens = max(generated.tokens, most)
+            generated.rows = max(generated.rows, rows)
+            generated.counted = roll_out(model, original, source, config, most)
+            new = torch.full((rows, most), 5, dtype=source.dtype).to(source.device)
+            found = torch.cat([source.repeat_interleave(times, dim=0) if times > 1 else source, new], dim=1)
+            kind = "GenerateDecoderOnlyOutput"
+        if kwargs.get("return_dict_in_generate", config.return_dict_in_generate):
+            return getattr(module, kind)(sequences=found)
+        return found
+
+    return generate
+
+
+_SOURCES = ("inputs_embeds", "input_features", "input_values", "pixel_values")
+"""What an encoder is given in place of token ids."""
+
+
+def _source(ids: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """What is translated."""
+    given = (ids, *(kwargs.get(name) for name in _SOURCES))
+    return next((one for one in given if isinstance(one, torch.Tensor)), None)
 
 
 class _TheLonger:

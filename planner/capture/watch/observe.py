@@ -158,7 +158,7 @@ def optimizer_facts(made: Any) -> OptimizerFacts:
                 storage = value.untyped_storage()
                 seen[storage._cdata] = storage.nbytes()
     kind = type(made)
-    if kind.__module__.startswith("bitsandbytes"):
+    if kind.__module__.startswith("bitsandbytes") and hasattr(made, "args"):  # its PytorchLARS is torch's kind
         first |= {"optim_bits": made.args.optim_bits, "is_paged": made.is_paged}
     return OptimizerFacts(
         class_name=f"{kind.__module__}.{kind.__qualname__}",

@@ -46,3 +46,10 @@ def captured_as(seen: Seen, algorithm: str, bits: int, *, paged: bool) -> bool:
     """By algorithm, bits and paging: the Trainer asks for `AdamW(optim_bits=8)`, others for `AdamW8bit`."""
     kind = (seen.options.get("optim_bits"), seen.options.get("is_paged"))
     return seen.is_bitsandbytes and algorithm in seen.name.lower() and kind == (bits, paged)
+
+
+def captured_named(seen: Seen, stem: str, bits: int, *, paged: bool) -> bool:
+    """By the class's own name, which no other's holds: `AdaGrad` is not Adam's kin; Adam allocates as AdamW does."""
+    name = seen.name.lower().removeprefix("paged").removesuffix("32bit").removesuffix("8bit")
+    kind = (seen.options.get("optim_bits"), seen.options.get("is_paged"))
+    return seen.is_bitsandbytes and (name == stem or (name, stem) == ("adam", "adamw")) and kind == (bits, paged)

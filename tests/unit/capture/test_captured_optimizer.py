@@ -6,7 +6,15 @@ import bitsandbytes
 import pytest
 import torch
 
-from gpu_plan.planner.capture.watch.observe import optimizer_facts, planned_name
+from gpu_plan.planner.capture.watch.observe import OptimizerFacts, optimizer_facts, planned_name
+
+
+class Muon(torch.optim.SGD):
+    """A script's own, which is not torch's."""
+
+
+class Lion(torch.optim.SGD):
+    """A script's own, which is not bitsandbytes'."""
 
 
 @pytest.mark.parametrize(
@@ -15,11 +23,28 @@ from gpu_plan.planner.capture.watch.observe import optimizer_facts, planned_name
         (lambda p: bitsandbytes.optim.AdamW(p, optim_bits=8), "adamw-8bit"),
         (lambda p: bitsandbytes.optim.AdamW8bit(p), "adamw-8bit"),
         (lambda p: bitsandbytes.optim.PagedAdamW8bit(p), "paged-adamw-8bit"),
-        (lambda p: bitsandbytes.optim.AdamW(p), None),
+        (lambda p: bitsandbytes.optim.AdamW(p), "adamw-bnb"),
+        (lambda p: bitsandbytes.optim.Adam32bit(p), "adamw-bnb"),
         (lambda p: bitsandbytes.optim.Lion(p), "lion"),
         (lambda p: bitsandbytes.optim.Lion(p, optim_bits=8), "lion-8bit"),
         (lambda p: bitsandbytes.optim.Lion8bit(p), "lion-8bit"),
-        (lambda p: bitsandbytes.optim.PagedLion(p), None),
+        (lambda p: bitsandbytes.optim.PagedLion(p), "paged-lion"),
+        (lambda p: bitsandbytes.optim.PagedLion8bit(p), "paged-lion-8bit"),
+        (lambda p: bitsandbytes.optim.AdEMAMix(p), "ademamix"),
+        (lambda p: bitsandbytes.optim.AdEMAMix8bit(p), "ademamix-8bit"),
+        (lambda p: bitsandbytes.optim.PagedAdEMAMix(p), "paged-ademamix"),
+        (lambda p: bitsandbytes.optim.PagedAdEMAMix8bit(p), "paged-ademamix-8bit"),
+        (lambda p: bitsandbytes.optim.RMSprop(p, optim_bits=8), "rmsprop-8bit"),
+        (lambda p: bitsandbytes.optim.RMSprop32bit(p), "rmsprop-bnb"),
+        (lambda p: bitsandbytes.optim.Adagrad8bit(p), "adagrad-8bit"),
+        (lambda p: bitsandbytes.optim.SGD(p, lr=1e-3, momentum=0.9), "sgd-bnb"),
+        (lambda p: bitsandbytes.optim.LAMB8bit(p), "lamb-8bit"),
+        (lambda p: bitsandbytes.optim.LAMB(p), "lamb"),
+        (lambda p: bitsandbytes.optim.LARS(p, lr=1e-3, momentum=0.9), "lars"),
+        (lambda p: bitsandbytes.optim.PytorchLARS(p, lr=1e-3, momentum=0.9), None),
+        (lambda p: torch.optim.Muon([torch.nn.Parameter(torch.zeros(8, 8))]), "muon"),
+        (lambda p: Muon(p), None),
+        (lambda p: Lion(p), None),
         (lambda p: torch.optim.SGD(p, momentum=0.9), "sgd-momentum"),
         (lambda p: torch.optim.AdamW(p, fused=True), "adamw-fused"),
         (lambda p: bitsandbytes.optim.PagedAdamW(p), "paged-adamw"),
@@ -46,3 +71,27 @@ from gpu_plan.planner.capture.watch.observe import optimizer_facts, planned_name
 )
 def test_the_optimizer_of_a_script_by_what_it_keeps(make: Any, planned: str | None) -> None:
     assert planned_name(optimizer_facts(make([torch.nn.Parameter(torch.zeros(8))]))) == planned
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "options", "planned"),
+    [
+        ("lion_pytorch.lion_pytorch", "Lion", {"weight_decay": 0.1}, "lion-pytorch"),
+        ("schedulefree.adamw_schedulefree", "AdamWScheduleFree", {"foreach": True}, "adamw-schedule-free"),
+        ("schedulefree.adamw_schedulefree", "AdamWScheduleFree", {"foreach": False}, None),
+        ("schedulefree.adamw_schedulefree_closure", "AdamWScheduleFreeClosure", {"foreach": True}, None),
+        ("schedulefree.radam_schedulefree", "RAdamScheduleFree", {"foreach": True}, "radam-schedule-free"),
+        ("schedulefree.sgd_schedulefree", "SGDScheduleFree", {"foreach": True}, "sgd-schedule-free"),
+        ("galore_torch.adamw", "AdamW", {}, None),
+        ("apollo_torch.apollo", "AdamW", {}, None),
+        ("torchao.optim.adam", "AdamW8bit", {}, None),
+        ("optimi.stableadamw", "StableAdamW", {}, None),
+        ("__main__", "AdamW", {}, None),
+        ("lomo_optim.adalomo", "AdaLomo", {}, None),
+    ],
+)
+def test_packages_that_are_not_installed_here_and_what_bears_a_known_name(
+    module: str, name: str, options: dict[str, Any], planned: str | None
+) -> None:
+    facts = OptimizerFacts(class_name=f"{module}.{name}", options=options, groups=1, parameters=8, state_bytes=0)
+    assert planned_name(facts) == planned

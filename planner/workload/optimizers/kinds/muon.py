@@ -66,7 +66,7 @@ KINDS = (
         matrices_only="torch's Muon",
         optim_read=("muon",),  # axolotl
         llamafactory_switch="use_muon",
-        captured=lambda seen: seen.name == "Muon" and not seen.is_bitsandbytes,
+        captured=lambda seen: seen.is_torch and seen.name == "Muon",
         classes=("Muon",),
         explored=31,
     ),
