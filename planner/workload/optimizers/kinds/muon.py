@@ -55,7 +55,7 @@ def _newton_schulz(scratch: Scratch, tensor: "LocalTensor") -> None:
 KINDS = (
     OptimizerTraits(
         name="muon",
-        place=60,
+        place=90,
         help="torch's; AdamW for the rest",
         state=_state,
         step=_step,
