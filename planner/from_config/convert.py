@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.from_config.formats.trainers.llamafactory_ppo import as_ppo
 from gpu_plan.planner.from_config.harmless import harmless
 from gpu_plan.planner.from_config.jobs import as_recipe, job_of
 from gpu_plan.planner.from_config.kinds import Kind, find_kind, recognise
@@ -13,9 +14,10 @@ from gpu_plan.planner.from_config.shell.spread import Spread
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.unread import strange
 from gpu_plan.planner.strategy.known import unsharded
+from gpu_plan.planner.workload.recipes import PPO
 
 _ORDER = (
-    "recipe", "generations", "prompt-len", "completion-len", "reference", "vllm",
+    "recipe", "critic", "generations", "prompt-len", "completion-len", "reference", "reward-model", "vllm",
     "gpu-memory-utilization", "vllm-tp", "vllm-sleep", "strategy", "dp-replicate", "tp", "cp", "offload", "precision",
     "optimizer", "micro-batch", "grad-accum", "global-batch",
     "seq-len", "checkpointing", "attention", "peft", "lora-rank", "lora-targets", "fused-loss", "stack",
@@ -73,7 +75,9 @@ def convert(
     found.read(reading)
     if spread is not None:
         spread.after()
-    if job is not None:
+    if job is not None and job.recipe == PPO:
+        as_ppo(reading, job.source)
+    elif job is not None:
         as_recipe(reading, job)
     _plain(reading)
     _whole_batch(reading)

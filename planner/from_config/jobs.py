@@ -16,7 +16,7 @@ from gpu_plan.planner.from_config.signs import Content
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.unread import JOBS, first_of
 from gpu_plan.planner.visible import visible
-from gpu_plan.planner.workload.recipes import GONE, RECIPES
+from gpu_plan.planner.workload.recipes import GONE, PPO, RECIPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ _RL = {
     "dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "grpo": "grpo", "gdpo": "grpo", "simpo": "simpo",
 }  # fmt: skip
 """Recipe by the word of axolotl's `rl`: gdpo is GRPO that adds its rewards up otherwise."""
-_STAGES = {"dpo": "dpo", "kto": "kto", "rm": "reward"}
+_STAGES = {"dpo": "dpo", "kto": "kto", "rm": "reward", "ppo": PPO}
 _RLHF = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "cpo": "cpo", "simpo": "simpo", "rm": "reward"}
 _PURE = "simpo"
 _SUPERVISED = ("cpo", {"cpo_alpha": 1.0, "sft_weight": 0.0})

@@ -11,10 +11,11 @@ from torch import nn
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError, UsageError
-from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.adapter import BESIDE, Adapter
 from gpu_plan.planner.model.build.quiet_imports import without_torchao
 from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.model.build.specs import parameter_specs
+from gpu_plan.planner.model.build.value_head import HEAD
 from gpu_plan.planner.model.quantization import Method, Scheme, Target, parse_quantize
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.nearest import did_you_mean
@@ -54,6 +55,9 @@ def adapt(
     refuses the model.
     """
     peft = _library()
+    valued = getattr(model, HEAD, None)
+    if valued is not None:
+        delattr(model, HEAD)  # it is put on afterwards, and trained whole
     with warnings.catch_warnings(), torch.device("meta"), without_torchao():
         warnings.simplefilter("ignore")
         names = [name for name, module in model.named_modules() if _is_linear(module)]
@@ -62,10 +66,26 @@ def adapt(
         config = _lora_config(peft, model, adapter)
         with _one_line(spec, adapter, names):
             wrapped: Any = peft.get_peft_model(model, config)
+        for number in range(adapter.beside):
+            _add_frozen(wrapped, f"{BESIDE[1:]}{number}", config)
+    if valued is not None:
+        setattr(model, HEAD, valued)
     if adapter.peft.quantises:
         setattr(wrapped, KBIT, True)
     wrapped.train()
     return Adapted(model=wrapped, spec=_spec_of(wrapped, spec, adapter, _targets(wrapped), quantised, scheme))
+
+
+def _add_frozen(wrapped: Any, name: str, config: Any) -> None:
+    """Another adapter of the same shape, which is switched to and never trained; its weights are fp32 as the first's.
+
+    peft mixed_model and peft_model: load_adapter makes a loaded adapter so (autocast_adapter_dtype).
+    """
+    wrapped.add_adapter(name, config)
+    for key, parameter in wrapped.named_parameters():
+        if f".{name}." in key:
+            parameter.requires_grad_(False)
+    wrapped.set_adapter("default")
 
 
 def _library() -> Any:

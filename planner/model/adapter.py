@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from gpu_plan.planner.workload.adapters import Peft
 
+BESIDE = ".beside_"
+"""In the names of weights of adapters that stand beside the trained one."""
 DEFAULT_RANK = 16
 """Rank when none is given (trl trl/trainer/model_config.py: ModelConfig.lora_r); peft's bare LoraConfig has 8."""
 
@@ -23,6 +25,8 @@ class Adapter:
     """Whether the block scales are quantised as well (bnb_4bit_use_double_quant)."""
     pack_experts: bool = False
     """Whether experts that are one parameter are packed into 4 bits too, which bitsandbytes' layers leave alone."""
+    beside: int = 0
+    """Further adapters of the same rank that are never trained, such as a reward model's."""
     compute_dtype: str = "bfloat16"
     """torch dtype to which 4-bit weights are dequantised (bnb_4bit_compute_dtype); LoRA alone has no use for it."""
 
@@ -32,4 +36,5 @@ class Adapter:
         quantised = f" double={self.double_quant} compute={self.compute_dtype}"
         stored = f" base={self.base}" if self.base else ""
         stored += " experts=packed" if self.pack_experts else ""
+        stored += f" beside={self.beside}" if self.beside else ""
         return text + stored + (quantised if self.peft.quantises else "")

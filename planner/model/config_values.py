@@ -12,6 +12,8 @@ from typing import Any
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.config_reader import shown
 
+WITH_VALUE_HEAD = "WithValueHead"
+"""What an architecture's name ends in where a value head stands beside its own, as TRL calls its wrapper."""
 _SHARE = re.compile(r"(?:^|_)(?<!topk_)(?:dropout|pdrop|layerdrop|drop_path_rate|dropout_rate|prob)$")
 _BASE = re.compile(r"(?:^|_)(?:theta|base_freq)$|^rotary_emb(?:edding)?_base$|^partial_rotary_factor$|^rotary_pct$")
 _NORM_EPSILON = re.compile(r"norm_(?:eps|epsilon)$|^ln_eps$")

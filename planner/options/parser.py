@@ -162,7 +162,8 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
 def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     """Name without dashes and value of every job option that was given."""
     names = (
-        "recipe", "prompt_len", "completion_len", "reference", "teacher", "generations", "reward_model", "vllm",
+        "recipe", "prompt_len", "completion_len", "reference", "teacher", "generations", "reward_model", "critic",
+        "vllm",
         "vllm_sleep",
         "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
         "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
@@ -269,6 +270,7 @@ def _add_recipe(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--teacher", metavar="MODEL", help="the frozen model that --recipe distill learns from")
     group.add_argument("--generations", metavar="N", help="completions of each prompt: grpo (default: 8), rloo (2)")
     group.add_argument("--reward-model", metavar="MODEL", help="a frozen model that rewards completions; default: code")
+    group.add_argument("--critic", metavar="C", help="ppo: own (a second model), shared (a head on the policy's trunk)")
     group.add_argument(
         "--vllm", metavar="MODE", help="colocate (vLLM on the GPUs that train), server (on some of its own)"
     )

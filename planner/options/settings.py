@@ -204,6 +204,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "compile.regional": Setting("flag", "whether repeated blocks are compiled once each, not the whole model (false)"),
     "lora.dropout": Setting("rate", "dropout before the adapters (0)"),
+    "lora.beside": Setting("count", "adapters of the same rank beside the trained one that are frozen (0)", 0),
     "quant.base": Setting(
         "scheme",
         "how the frozen base of adapters is stored: under qlora nf4, fp4 or int8, under lora gptq-... or awq-... (nf4"

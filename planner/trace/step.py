@@ -28,6 +28,7 @@ from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.attention import run_backend
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
+from gpu_plan.planner.trace.kernels.stack_losses.value_heads import with_values
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
 from gpu_plan.planner.trace.kernels.zero_linear import zero_linear
 from gpu_plan.planner.trace.megatron.stage import Stage, run_part
@@ -50,7 +51,7 @@ from gpu_plan.planner.trace.setup.host_inputs import wait_on_host
 from gpu_plan.planner.trace.setup.loss_variants import older_loss
 from gpu_plan.planner.trace.setup.parameters import cast
 from gpu_plan.planner.trace.variant import Regime, StepVariant, is_one_graph
-from gpu_plan.planner.workload.losses import INSTALLED_LOSS
+from gpu_plan.planner.workload.losses import INSTALLED_LOSS, VALUED
 from gpu_plan.planner.workload.training import Attention
 
 
@@ -86,8 +87,10 @@ class Session:
             stack.enter_context(one_thread())
             if self.variant.fused:
                 stack.enter_context(self._liger())
-            if self.variant.loss != INSTALLED_LOSS and self.variant.evaluation != "forward":
-                declared = stack_loss if self.variant.loss in STACK_LOSSES else older_loss
+            valued = self.variant.loss == VALUED
+            if valued or (self.variant.loss != INSTALLED_LOSS and self.variant.evaluation != "forward"):
+                found = stack_loss if self.variant.loss in STACK_LOSSES else older_loss
+                declared = with_values if valued else found
                 stack.enter_context(declared(self.model, self.variant.loss))
             stack.enter_context(_gradient_events(self.model, recorder))
             stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))

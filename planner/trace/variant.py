@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.megatron.part import Part as MegatronPart
+from gpu_plan.planner.model.adapter import BESIDE
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.workload.stacks.registry import Part, Stack, part_of
 from gpu_plan.planner.workload.training import Attention, Checkpointing
@@ -72,7 +73,7 @@ class Regime:
         """
         if not is_floating(dtype):
             return dtype
-        if trainable:
+        if trainable or BESIDE in name:
             return self.trained
         return UPCAST if self.upcast and part_of(name, dims) in self.upcast else self.weights
 

@@ -10,6 +10,10 @@ GATHERED = "open-instruct-grpo"
 """Of its policies that roll out: a compiled log-softmax."""
 PAIRED, UNREFERRED = "llamafactory-v1", "llamafactory-v1-alone"
 """Of LLaMA-Factory v1's pairs: with its reference's logits between the policy's two passes, and without."""
-POLICIES = ("verl-0.8", "verl-0.8-entropy", "verl-0.8-fused", "openrlhf-0.11", CACHED, GATHERED, PAIRED, UNREFERRED)
+VALUED = "trl-0.9-ppo"
+"""Of a policy with a value head on its own trunk, as LLaMA-Factory runs TRL's PPO."""
+POLICIES = (
+    "verl-0.8", "verl-0.8-entropy", "verl-0.8-fused", "openrlhf-0.11", CACHED, GATHERED, PAIRED, UNREFERRED, VALUED,
+)  # fmt: skip
 """Log-probabilities as trainers of policies take them."""
 LOSSES = (INSTALLED_LOSS, *OLDER, *STACKS, *POLICIES)

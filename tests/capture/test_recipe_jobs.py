@@ -71,8 +71,7 @@ CASES = (
 )
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def tiny_model(folder: Path) -> str:
     """A tiny model with weights, and in it a reward model of the same sizes."""
     from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
@@ -81,11 +80,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
         num_key_value_heads=2, max_position_embeddings=256, bos_token_id=1, eos_token_id=1, pad_token_id=2,
         tie_word_embeddings=False,
     )  # fmt: skip
-    folder = tmp_path_factory.mktemp("model")
     LlamaForCausalLM(config).save_pretrained(folder)
     config.num_labels = 1
     LlamaForSequenceClassification(config).save_pretrained(folder / "rewards")
     return str(folder)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The tiny model, once."""
+    return tiny_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.mark.slow

@@ -94,9 +94,66 @@ def test_under_adapters_the_reference_is_the_policy_without_them() -> None:
     assert table["models"]["reward"] == {"model": "x/judge", "head": "reward"}
 
 
+def test_a_critic_on_the_trunk_is_no_model_of_its_own() -> None:
+    table = ppo_table({"critic": "shared", "micro-batch": "2"}, "x/y", frozen="fsdp")
+    assert table["models"] == {
+        "policy": {"model": "x/y", "train": True, "head": "shared"},
+        "reward": {"model": "x/y", "head": "shared", "strategy": "fsdp"},
+        "reference": {"model": "x/y", "head": "shared", "strategy": "fsdp"},
+    }
+    assert [(phase["name"], phase["models"]) for phase in table["phases"]] == [
+        ("rollout", ["policy"]),
+        ("rewards", ["reward"]),
+        ("log-probabilities", ["policy", "reference"]),
+        ("update", ["policy"]),
+    ]
+    assert table["phases"][0]["micro_batch"] == 2
+
+
+def test_under_adapters_the_reward_is_another_one_beside_the_shared_critic() -> None:
+    words = {"critic": "shared", "peft": "lora", "lora-rank": "8"}
+    table = ppo_table(words, "x/y", frozen=None)
+    assert table["models"] == {
+        "policy": {
+            "model": "x/y", "train": True, "head": "shared", "peft": "lora", "lora_rank": 8, "frozen_adapters": 1,
+        }
+    }  # fmt: skip
+    assert [phase["models"] for phase in table["phases"]] == [["policy"]] * 4
+    assert "reward" in ppo_table({**words, "reward-model": "x/judge"}, "x/y", frozen=None)["models"]
+    served = ppo_table({**words, "reward-model": "none"}, "x/y", frozen=None)
+    assert [phase["name"] for phase in served["phases"]] == ["rollout", "log-probabilities", "update"]
+
+
+def test_a_shared_critic_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").write_text(json.dumps(CONFIG))
+    words = ("--recipe", "ppo", "--critic", "shared", "--prompt-len", "16", "--completion-len", "24", "--json")
+    how = ("--gpus", "2xT4", "--strategy", "ddp", "--micro-batch", "2", "--pin", "--peft", "lora", "--lora-rank", "4")
+    assert main([str(tmp_path / "own"), *words, *how]) == 0
+    document = json.loads(capsys.readouterr().out)
+    several = document["plans"][0]["several"]
+    assert [(phase["name"], phase["roles"]) for phase in several["phases"]] == [
+        (name, ["policy"]) for name in ("rollout", "rewards", "log-probabilities", "update")
+    ]
+    # Rank 4 on both projections of two layers: 2 x 4 x (64 + 64 + 64 + 32); the head's 64 weights and its bias.
+    assert document["model"]["trainable_parameters"] == 1_792 + 65
+    assert any("TRL 0.9 as LLaMA-Factory runs it" in line["text"] for line in document["assumptions"])
+
+
+def test_a_value_head_is_asked_for_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    how = ("--gpus", "1xT4", "--pin", "--set", "loss.variant=trl-0.9-ppo")
+    assert main([str(tmp_path), *how]) == 2
+    assert "LlamaForCausalLM has no value head beside its own" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ({"critic": "other"}, "use own or shared"),
         ({"generations": "4"}, "weighed by the critic"),
         ({"teacher": "x/z"}, "it has no teacher"),
         ({"stack": "trl"}, "leave it out"),

@@ -14,7 +14,7 @@ from gpu_plan.planner.memory.phases import Standing, gathered_bytes
 from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.memory.together import Storages, Together, Window, left_by, made, rest_of, second_pass, window_of
-from gpu_plan.planner.options.several.given import Between, Does, JobGiven, ModelGiven, PhaseGiven
+from gpu_plan.planner.options.several.given import Between, Does, Head, JobGiven, ModelGiven, PhaseGiven
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.trace.events import Category, IntArray, StepTrace
 from gpu_plan.planner.workload.training import Workload
@@ -202,7 +202,8 @@ class _Composed:
             # trl's ds3_gather_for_generation gathers the whole model; FSDP's units are gathered as in forward.
             beside = 2 * whole if traits.uses_deepspeed else gathered_bytes(self._own, self._batch.micro_batch)
         label = "weights gathered for generate" if beside else "weights cast by autocast"
-        beside = beside or cast_bytes(self._trace, regime)
+        plain = self._runners[role].given.head is Head.SHARED
+        beside = beside or (0 if plain else cast_bytes(self._trace, regime))
         numbers = self._together.bring(made([(beside, Category.COMMUNICATION, label)]).owned(role))
         self._together.play(window.owned(role))
         self._together.send(numbers)

@@ -16,20 +16,21 @@ from gpu_plan.planner.job.several.evaluator import judging
 from gpu_plan.planner.job.several.figures import JobTask
 from gpu_plan.planner.job.several.generated import Generator
 from gpu_plan.planner.job.several.runner import Runner
-from gpu_plan.planner.job.several.sources import find_sources
+from gpu_plan.planner.job.several.sources import as_it_speaks, find_sources
 from gpu_plan.planner.job.training import prepare as prepare_training
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.recipe.read import RECIPE_WORDS
 from gpu_plan.planner.options.request import Note, Request
-from gpu_plan.planner.options.several.given import Between, Does, JobGiven, ModelGiven
-from gpu_plan.planner.options.several.ppo import WHERE, left_words, ppo_table
+from gpu_plan.planner.options.several.given import Between, Does, Head, JobGiven, ModelGiven
+from gpu_plan.planner.options.several.ppo import WHERE, left_words, loop_of, ppo_table
 from gpu_plan.planner.options.several.read import read_job
 from gpu_plan.planner.plan.document import Assumption, Condition
 from gpu_plan.planner.strategy.known import strategy_by, traits_of, unsharded
 from gpu_plan.planner.strategy.traits import Engine as Wrapper
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.units import ceil_div
-from gpu_plan.planner.workload.precisions import PRECISIONS
+from gpu_plan.planner.workload.precisions import PLAIN_NAME, PRECISIONS, Precision
+from gpu_plan.planner.workload.training import Workload
 
 _REFUSED = ("task", "recipe", *RECIPE_WORDS, "tp", "pp", "cp", "ep", "vpp", "schedule", "stack")
 """What a document says, or what this version does not spread a job of several models over."""
@@ -64,8 +65,7 @@ def prepare_ppo(request: Request, cluster: Cluster, source: ModelSource, note: N
             raise UsageError(f"--{name} with {WHERE} is not in this version: leave it out")
     inner = replace(request, words=tuple(left_words(words).items()))
     found = _planned(_Job(inner, cluster, job, find_sources(job, Path.cwd() / "job", WHERE), note, openers, WHERE))
-    loop = "TRL 1.16 has no PPO trainer: planned is a job document of policy, critic, reference and reward model"
-    return replace(found, fixed=(Assumption(text=f"{loop} (docs/job-documents.md)", basis="assumed"), *found.fixed))
+    return replace(found, fixed=(Assumption(text=loop_of(words), basis="assumed"), *found.fixed))
 
 
 def _planned(found: "_Job") -> Prepared:
@@ -143,8 +143,8 @@ class _Job:
         generator = Generator(
             request=self._inner(()),
             cluster=cluster,
-            source=self.sources[model.role],
-            precision=evaluator.workload.precision,
+            source=as_it_speaks(self.sources[model.role]),
+            precision=_generating_precision(model, evaluator.workload),
             note=self.note,
             openers=self.openers,
         )
@@ -222,6 +222,15 @@ class _Job:
         ranks = asked.tensor_parallel or 1
         rows = asked.sequences or (None if rollout.micro_batch is None else rollout.micro_batch * ranks)
         return cluster, beside.on(cluster.world_size, ranks, rows)
+
+
+def _generating_precision(model: ModelGiven, workload: Workload) -> Precision:
+    """That of its updates, but where a wrapper hands `generate` to the model inside, which nothing autocasts.
+
+    trl 0.9.6 modeling_value_head.py: generate; weights that are trained whole lie there in fp32.
+    """
+    whole = model.head is Head.SHARED and model.trains and not workload.peft.adapts
+    return Precision(PLAIN_NAME) if whole and workload.precision.is_mixed else workload.precision
 
 
 def _fixed(job: JobGiven) -> tuple[Assumption, ...]:

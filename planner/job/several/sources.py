@@ -6,11 +6,16 @@ from typing import Any
 
 from gpu_plan.planner.errors import InputError, PlanError
 from gpu_plan.planner.model.config_reader import vocabulary_of
+from gpu_plan.planner.model.config_values import WITH_VALUE_HEAD
 from gpu_plan.planner.model.source.resolve import ModelSource, config_digest, resolve
 from gpu_plan.planner.options.several.given import Does, Head, JobGiven, ModelGiven
 
 _CAUSAL = "ForCausalLM"
-_HEADS = {Head.VALUE: "ForTokenClassification", Head.REWARD: "ForSequenceClassification"}
+_HEADS = {
+    Head.VALUE: "ForTokenClassification",
+    Head.REWARD: "ForSequenceClassification",
+    Head.SHARED: f"{_CAUSAL}{WITH_VALUE_HEAD}",
+}
 
 
 def find_sources(job: JobGiven, path: Path, where: str) -> dict[str, ModelSource]:
@@ -41,11 +46,21 @@ def _with_head(source: ModelSource, model: ModelGiven, where: str) -> ModelSourc
             f" {source.id} is {own or 'none'}: leave head out"
         )
     config: dict[str, Any] = {**source.config, "architectures": [own.removesuffix(_CAUSAL) + _HEADS[model.head]]}
-    config["num_labels"] = 1
-    if config.get("pad_token_id") is None:
+    if not model.head.speaks:
+        config["num_labels"] = 1
+    if config.get("pad_token_id") is None and not model.head.speaks:
         config["pad_token_id"] = 0
     # No checkpoint holds this head: what is stored says nothing of it.
     return replace(source, config=config, digest=config_digest(config), stored=None)
+
+
+def as_it_speaks(source: ModelSource) -> ModelSource:
+    """The model as it generates: without the value head that a document gave it."""
+    names = (source.config or {}).get("architectures")
+    if source.config is None or not isinstance(names, list) or not str(names[0]).endswith(WITH_VALUE_HEAD):
+        return source
+    config = {**source.config, "architectures": [str(names[0]).removesuffix(WITH_VALUE_HEAD)]}
+    return replace(source, config=config, digest=config_digest(config))
 
 
 def _check_vocabularies(job: JobGiven, found: dict[str, ModelSource], where: str) -> None:

@@ -15,7 +15,9 @@ from gpu_plan.planner.model.build.flash import flash_allowed, implementation_for
 from gpu_plan.planner.model.build.guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
 from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.model.build.specs import NOTES
+from gpu_plan.planner.model.build.value_head import add_value_head
 from gpu_plan.planner.model.config_sizes import validate_config
+from gpu_plan.planner.model.config_values import WITH_VALUE_HEAD
 from gpu_plan.planner.model.family import attends
 
 
@@ -45,6 +47,7 @@ def build_model(
     check_config_sizes(values)
     _drop_implementations(values)
     notes = _drop_quantization(values)
+    valued = _take_value_head(values)
     config_class = config_class_of(values)
     with _one_line(config_class.__name__), _quiet():
         built_config = config_class.from_dict(values)
@@ -53,10 +56,21 @@ def build_model(
     notes += [note] if note else []
     with _one_line(model_class.__name__), _quiet():
         model = _construct(model_class, built_config, attention, dtype)
+        if valued:
+            add_value_head(model)
     if attention != "eager" and built_config._attn_implementation == "eager" and attends(model):
         notes.append(f"{model_class.__name__} has no sdpa attention; transformers runs it eager")
     setattr(model, NOTES, tuple(notes))
     return model
+
+
+def _take_value_head(values: dict[str, Any]) -> bool:
+    """Whether a value head stands beside the model's own; its name is the model's own from then on."""
+    names = values.get("architectures")
+    if not isinstance(names, list) or not names or not str(names[0]).endswith(WITH_VALUE_HEAD):
+        return False
+    values["architectures"] = [str(names[0]).removesuffix(WITH_VALUE_HEAD), *names[1:]]
+    return True
 
 
 def built_config(config: Mapping[str, Any]) -> Any:

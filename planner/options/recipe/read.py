@@ -12,7 +12,7 @@ from gpu_plan.planner.workload.recipes import CALLED, RECIPES, REFERENCES, Recip
 from gpu_plan.planner.workload.training import Attention
 
 _ROLLOUTS = ("generations", "reward-model")
-RECIPE_WORDS = ("prompt-len", "completion-len", "reference", "teacher", *_ROLLOUTS, "vllm", "vllm-sleep")
+RECIPE_WORDS = ("prompt-len", "completion-len", "reference", "teacher", *_ROLLOUTS, "critic", "vllm", "vllm-sleep")
 """Options that only a recipe has."""
 _SCRIPTS = (
     "recipe", *RECIPE_WORDS, *ENGINE_WORDS, "seq-len", "peft", "lora-rank", "lora-targets", "stack", "grad-accum",

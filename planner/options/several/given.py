@@ -33,6 +33,13 @@ class Head(StrEnum):
     """One number for each token: a critic."""
     REWARD = "reward"
     """One number for each sample: a reward model."""
+    SHARED = "shared"
+    """Its own and a value head beside it on one trunk: a policy that is its own critic, as TRL's PPO had it."""
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it still gives words."""
+        return self in (Head.OWN, Head.SHARED)
 
 
 class Between(StrEnum):
@@ -66,6 +73,8 @@ class ModelGiven:
     """Whether FSDP reduces its gradients in every micro step."""
     flat: bool = False
     """Whether the optimizer is given FSDP1's flat parameters, whose gradients zero_grad drops."""
+    frozen_adapters: int = 0
+    """Adapters beside the trained one that are switched to and never trained."""
     reduced: str | None = None
     """Type in which FSDP reduces its gradients, as `--set dtype.reduce` names it; None: that of the gradients."""
 
@@ -75,7 +84,8 @@ class ModelGiven:
         loss = () if self.loss is None else (f"loss.variant={self.loss}",)
         syncs = ("fsdp.sync_each_batch=true",) if self.syncs else ()
         reduced = () if self.reduced is None else (f"dtype.reduce={self.reduced}",)
-        return (*loss, *syncs, *(("fsdp.use_orig_params=false",) if self.flat else ()), *reduced)
+        beside = (f"lora.beside={self.frozen_adapters}",) if self.frozen_adapters else ()
+        return (*loss, *syncs, *(("fsdp.use_orig_params=false",) if self.flat else ()), *reduced, *beside)
 
     def word(self, name: str) -> str | None:
         """Value of one of its options."""

@@ -6,12 +6,14 @@ from gpu_plan.planner.options.recipe.engine import COLOCATED_SHARE, SERVER_SHARE
 from gpu_plan.planner.options.settings import SETTINGS
 from gpu_plan.planner.options.several.given import Between, Head, ModelGiven
 from gpu_plan.planner.options.several.tables import Part, shown
+from gpu_plan.planner.options.training.adapters import MOST_BESIDE
 from gpu_plan.planner.serving.known import find_server, server_words
-from gpu_plan.planner.workload.losses import LOSSES
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
+from gpu_plan.planner.workload.losses import LOSSES, VALUED
 from gpu_plan.planner.workload.recipes import ENGINES
 
 _WORDS = ("optimizer", "checkpointing", "peft", "lora_rank", "lora_targets")
-_TRAINING = (*_WORDS, "sync_each_batch", "flat_parameters", "reduce_dtype")
+_TRAINING = (*_WORDS, "sync_each_batch", "flat_parameters", "reduce_dtype", "frozen_adapters")
 _SPREAD = ("precision", "strategy", "offload", "attention")
 _ENGINE = ("where", "share", "tensor_parallel", "sleep", "eager", "max_num_seqs", "max_num_batched_tokens", "copies")
 _KEYS = ("model", "train", "head", "between", "loss", *_SPREAD, *_TRAINING, "engine", *_ENGINE)
@@ -46,6 +48,7 @@ def read_model(role: str, table: object, where: str) -> ModelGiven:
         syncs=part.flag("sync_each_batch"),
         flat=part.flag("flat_parameters"),
         reduced=_reduced(part),
+        frozen_adapters=_frozen_adapters(part),
     )
 
 
@@ -66,8 +69,23 @@ def _reduced(part: Part) -> str | None:
     return found
 
 
+def _frozen_adapters(part: Part) -> int:
+    found = part.count("frozen_adapters") or 0
+    if found > MOST_BESIDE:
+        raise InputError(f"{part.where}: frozen_adapters = {found}: write a number up to {MOST_BESIDE}")
+    if found and (part.text("peft") or NO_ADAPTERS) == NO_ADAPTERS:
+        raise InputError(f'{part.where}: frozen_adapters stand beside one that is trained: add peft = "lora"')
+    return found
+
+
 def _loss(part: Part) -> str | None:
     name = part.text("loss")
+    if part.one_of("head", Head, Head.OWN) is Head.SHARED:
+        if name not in (None, VALUED):
+            raise InputError(f"{part.where}: head = 'shared' has a loss of its own, {VALUED}: leave loss out")
+        return VALUED
+    if name == VALUED:
+        raise InputError(f'{part.where}: loss = {shown(name)} is of values too: add head = "shared"')
     if name is None:
         return None
     if part.one_of("head", Head, Head.OWN) is not Head.OWN:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.recipe.read import DEFAULT_LEN
-from gpu_plan.planner.options.several.given import CutByTokens, Does, Head, JobGiven, ModelGiven, PhaseGiven
+from gpu_plan.planner.options.several.given import CutByTokens, Does, JobGiven, ModelGiven, PhaseGiven
 from gpu_plan.planner.options.several.models import read_model
 from gpu_plan.planner.options.several.tables import Part, shown
 
@@ -134,7 +134,7 @@ def _check_able(model: ModelGiven, does: Does, where: str) -> None:
         raise InputError(f'{where}: sync writes weights into an engine, and {model.role} has none: add engine = "vllm"')
     if does is Does.TRAIN and not model.trains:
         raise InputError(f"{where}: {model.role} is frozen: set its train = true, or let the phase do forward")
-    if does is Does.GENERATE and model.head is not Head.OWN:
+    if does is Does.GENERATE and not model.head.speaks:
         raise InputError(f"{where}: {model.role} has a {model.head} head, which generates nothing")
 
 

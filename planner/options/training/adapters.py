@@ -19,6 +19,9 @@ from gpu_plan.planner.workload.training import (
     Stack,
 )
 
+MOST_BESIDE = 16
+"""Frozen adapters beside the trained one that are planned for."""
+
 
 def targets(words: str | None) -> tuple[str, ...] | None:
     """Module names separated by commas, in order, each once."""
@@ -40,9 +43,12 @@ def check_adapters(given: Given) -> None:
         ("--lora-rank", given.lora_rank),
         ("--lora-targets", given.lora_targets),
         ("--set lora.dropout", settings.get("lora.dropout")),
+        ("--set lora.beside", settings.get("lora.beside")),
     ):
         if value is not None and not peft.adapts:
             raise UsageError(f"{name} needs {adapter_options()}")
+    if int(settings.get("lora.beside", "0")) > MOST_BESIDE:
+        raise UsageError(f"--set lora.beside={settings['lora.beside']}: write a number up to {MOST_BESIDE}")
     for key in ("quant.double", "quant.experts", "quant.storage", "quant.upcast"):
         if key in settings and not peft.quantises:
             needed = adapters_on(quantised=True)
@@ -82,6 +88,7 @@ def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
         targets=given.lora_targets or (),
         dropout=float(settings.get("lora.dropout", "0")),
         base=settings.get("quant.base", ""),
+        beside=int(settings.get("lora.beside", "0")),
         double_quant=settings.get("quant.double") == "true",
         pack_experts=given.peft.quantises and packs_experts(given.stack, settings),
         compute_dtype=precision_of(given, cluster).compute_dtype,

@@ -24,7 +24,8 @@ def lines(candidate: Candidate) -> list[list[str]]:
 
 def about(figures: SeveralFigures) -> list[str]:
     """The job's name, how much there is of it, and what decides."""
-    counted = f"{len(figures.models)} models, {len(figures.phases)} phases"
+    models = "1 model" if len(figures.models) == 1 else f"{len(figures.models)} models"
+    counted = f"{models}, {len(figures.phases)} phases"
     return [f"{figures.job}: {counted}", f"{figures.worst_phase} decides", *_whole(figures)]
 
 

@@ -44,6 +44,22 @@ PREFERENCES = {
         HEAD + "finetuning_type: lora\nstage: dpo\ncutoff_len: 2048\n",
         {"recipe": "dpo", "seq-len": "2048", "peft": "lora"},
     ),
+    "PPO of LLaMA-Factory": (
+        HEAD + "finetuning_type: lora\nstage: ppo\nreward_model: r\ncutoff_len: 1024\nmax_new_tokens: 256\n",
+        {
+            "recipe": "ppo", "critic": "shared", "prompt-len": "1024", "completion-len": "256", "peft": "lora",
+            "reference": "adapters", "reward-model": None, "seq-len": None, "stack": None, "checkpointing": "full",
+        },
+    ),
+    "PPO of LLaMA-Factory, whole": (
+        HEAD + "finetuning_type: full\nstage: ppo\nreward_model: x/rewards\nreward_model_type: full\n",
+        {"recipe": "ppo", "critic": "shared", "reward-model": "x/rewards", "reference": "kept", "peft": None,
+         "completion-len": "1024", "prompt-len": "2048"},
+    ),
+    "PPO of LLaMA-Factory whose rewards are served": (
+        HEAD + "finetuning_type: lora\nstage: ppo\nreward_model: http://h/score\nreward_model_type: api\n",
+        {"recipe": "ppo", "reward-model": "none", "reference": "adapters"},
+    ),
     "ORPO of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: dpo\npref_loss: orpo\n", {"recipe": "orpo"}),
     "SimPO of its authors": (
         HEAD + "gamma_beta_ratio: 0.5\nbeta: 2.0\nmax_length: 2048\nmax_prompt_length: 1800\n",

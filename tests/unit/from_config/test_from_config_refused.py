@@ -142,7 +142,15 @@ REFUSED = {
     "PPO of TRL": (HEAD + "num_ppo_epochs: 4\n", "reinforcement learning (num_ppo_epochs), a job of several models"),
     "stage of LLaMA-Factory": (
         HEAD + "finetuning_type: lora\nstage: ppo\n",
-        "which TRL 1.16 has not: --recipe ppo plans",
+        "stage: ppo without reward_model: LLaMA-Factory refuses it",
+    ),
+    "PPO of LLaMA-Factory, whole with a reward adapter": (
+        HEAD + "finetuning_type: full\nstage: ppo\nreward_model: r\n",
+        "reward_model_type: lora, its default, needs finetuning_type: lora",
+    ),
+    "PPO of LLaMA-Factory with another reference": (
+        HEAD + "finetuning_type: lora\nstage: ppo\nreward_model: r\nref_model: other\n",
+        "ref_model: other: PPO is planned with the policy's own model",
     ),
     "8 bits without adapters": (HEAD + "load_in_8bit: true\n", "8-bit weights cannot be trained"),
     "not yaml": ("a: [1, 2", "is not valid YAML"),

@@ -53,8 +53,8 @@ def read(reading: Reading) -> None:
     length = table.count("cutoff_len")
     reading.say("seq-len", length or 2048, f"cutoff_len: {length}" if length else f"{_WHOSE}'s default")
     stage = table.word("stage") or "sft"
-    if stage not in ("pt", "sft", "dpo", "kto", "rm"):
-        raise table.wrong("stage", "pt, sft, dpo, kto or rm")
+    if stage not in ("pt", "sft", "dpo", "kto", "rm", "ppo"):
+        raise table.wrong("stage", "pt, sft, dpo, kto, rm or ppo")
     read_batch(reading, table)
     _precision(reading, table)
     _optimizer(reading, table)

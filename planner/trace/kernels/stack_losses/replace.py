@@ -21,6 +21,7 @@ from gpu_plan.planner.trace.kernels.stack_losses.policies import (
     verl_output,
 )
 from gpu_plan.planner.trace.kernels.stack_losses.trl import TiledOutput, sft_loss, tiled_output
+from gpu_plan.planner.trace.kernels.stack_losses.value_heads import ValuedOutput, ppo_loss
 from gpu_plan.planner.workload.losses import CACHED, GATHERED, PAIRED, UNREFERRED
 
 Make = Callable[[torch.Tensor, nn.Module, torch.Tensor], Any]
@@ -87,4 +88,6 @@ class _Inside:
 
 def loss_beside(outputs: Any) -> torch.Tensor | None:
     """The loss that the loop makes itself of a model's outputs; None where it takes the model's own."""
+    if isinstance(outputs, ValuedOutput):
+        return ppo_loss(outputs)
     return sft_loss(outputs) if isinstance(outputs, TiledOutput) else None
