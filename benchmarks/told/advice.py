@@ -2,9 +2,9 @@
 
 python -m benchmarks.told.advice [NUMBER ...] runs the cases of data/advice_cases.json one by one (half an hour), and
 writes results/advice.json and advice.md. A case with `as_the_source` is asked a second time with the stack and the
-loss that its source names; that answer is shown beside the first, which alone is judged. With --fresh first or second
-it asks the thirty questions of the page's eighth or ninth round (data/advice_fresh.json, advice_second_fresh.json), and
-writes results of the same name.
+loss that its source names; that answer is shown beside the first, which alone is judged. With --fresh first, second
+or third it asks the questions of the page's eighth, ninth or tenth round (data/advice_fresh.json,
+advice_second_fresh.json, advice_third_fresh.json), and writes results of the same name.
 """
 
 import argparse
@@ -32,7 +32,12 @@ SPREADS = {
     "fsdp_tp": "parallel",
 }
 """How each strategy spreads the weights."""
-CASES = {"": "advice_cases.json", "first": "advice_fresh.json", "second": "advice_second_fresh.json"}
+CASES = {
+    "": "advice_cases.json",
+    "first": "advice_fresh.json",
+    "second": "advice_second_fresh.json",
+    "third": "advice_third_fresh.json",
+}
 """Files of questions by the value of --fresh; without it what is published."""
 GIB = 2**30
 
@@ -130,7 +135,7 @@ def table(results: list[dict[str, Any]], *, fresh: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("numbers", metavar="NUMBER", nargs="*", type=int, help="not all cases, but these")
-    parser.add_argument("--fresh", choices=("first", "second"), default="", help="the questions of our own")
+    parser.add_argument("--fresh", choices=("first", "second", "third"), default="", help="the questions of our own")
     given = parser.parse_args()
     asked_of = DATA / CASES[given.fresh]
     kept = RESULTS / CASES[given.fresh].replace("_cases", "")
