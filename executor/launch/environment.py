@@ -48,7 +48,7 @@ def device_environment(target: Target) -> dict[str, str]:
     if not target.on_cpu:
         settings = target.saved.workload.get("settings")
         given = {key: str(value) for key, value in settings.items()} if isinstance(settings, Mapping) else {}
-        variable = allocator_variable(given)
+        variable = allocator_variable({**target.chosen, **given})
         return {"PYTORCH_ALLOC_CONF": variable} if variable else {}
     found = {"CUDA_VISIBLE_DEVICES": "", **(_EXACT_RESIDENT_MEMORY if target.observed else {})}
     if target.emulates_float8:

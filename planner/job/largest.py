@@ -20,13 +20,15 @@ from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.options.wishes.read import read_wishes, settled
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.task import AnyTask
+from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.units import format_gib
 
-_STEPS = {"seq-len": 128, "micro-batch": 1, "lora-rank": 8}
+_LENGTH = "seq-len"
+_STEPS = {_LENGTH: 128, "micro-batch": 1, "lora-rank": 8}
 """Values are multiples of these."""
-_MOST = {"seq-len": 2**20, "micro-batch": 4096, "lora-rank": 4096}
+_MOST = {_LENGTH: 2**20, "micro-batch": 4096, "lora-rank": 4096}
 _MODEL = "model"
 
 
@@ -53,12 +55,14 @@ class Largest:
     in the node's RAM."""
     offloads: bool = False
     """Whether that plan keeps in the node's RAM what the devices would hold."""
+    positions: int | None = None
+    """Those of the model, where the largest sample is longer."""
 
 
 def find_largest(request: Request, what: str, note: Note) -> Largest:
     """The largest value of option `what` (without dashes) at which some plan fits.
 
-    UsageError for an option that nothing bounds, and for one that was given.
+    UsageError for an option that nothing bounds, for one that was given, and for a length that the model has not.
     """
     if what not in (*_STEPS, _MODEL):
         known = (*_STEPS, _MODEL)
@@ -83,6 +87,7 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
         what=what,
         kept_on_devices="offload" not in words and not request.pinned and not cluster.gpu.is_cpu,
     )
+    positions = asked.positions() if what == _LENGTH else None
     value, unbounded = bisected(asked.fits, _STEPS[what], _MOST[what])
     if value is None and asked.kept_on_devices:
         asked.kept_on_devices = False
@@ -100,6 +105,7 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
         reason=reason,
         spread=spread,
         offloads=offloads,
+        positions=None if positions is None or value is None or value <= positions else positions,
     )
 
 
@@ -173,6 +179,17 @@ class _Asked:
 
     plans: dict[int, str] = field(default_factory=dict)
     providers: dict[str, TraceProvider] = field(default_factory=dict)
+
+    def positions(self) -> int | None:
+        """Of the model, where it tells; UsageError where it has no sequence."""
+        task = self._task(_STEPS[_LENGTH])
+        assert isinstance(task, TrainingTask)  # --max is of training
+        spec = task.evaluator.provider.spec()
+        if not spec.has_sequence:
+            raise UsageError(
+                f"--max seq-len: {spec.id} has no sequence to lengthen; --max micro-batch, perhaps"
+            )
+        return spec.max_positions
 
     def fits(self, value: int) -> bool:
         """Whether some plan fits at `value`; what makes no sense there does not."""

@@ -175,6 +175,8 @@ class Alternative:
     """Likewise; None for models without a sequence."""
     usd_per_hour: float | None = None
     """Of all devices at the cheapest published price; None where there is none."""
+    at_most: bool = False
+    """Whether its speed is the most that it can be: a server's is computed from the least that a step takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

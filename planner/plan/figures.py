@@ -38,6 +38,8 @@ class StrategyChoice:
     """Of so many layers one is checkpointed; 1, all of them, also where none is and in older files."""
     reshards: bool = True
     """Whether ranks that share a model's weights give up what they gathered after forward; FSDP2's alone may not."""
+    expandable_segments: bool = False
+    """Whether the search had the allocator's segments grow; what the user asked for stands in the job's settings."""
     precision: str
     schedule: str = ""
     """Of a pipeline, as in `--schedule`; empty without one, and in older files."""

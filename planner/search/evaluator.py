@@ -68,7 +68,7 @@ class BaseEvaluator(Generic[W]):
 
     @property
     def allocator(self) -> AllocatorSettings:
-        """Settings of CUDA's caching allocator."""
+        """Settings of CUDA's caching allocator, as the job has them."""
         return allocator_settings(dict(self.workload.settings))
 
     def simulate(self, judgement: J) -> J:

@@ -63,7 +63,8 @@ def search(
     decided = _by_states(task, known, refusals)
     watch.decided(decided)
     tried = zip(known, refusals, strict=True)
-    more = ((family, task.refusal(family)) for family in ([] if exhaustive else task.finer(found.ranking, found.plans)))
+    around = iter(()) if exhaustive else task.finer(found.ranking, found.plans, found.rejected)
+    more = ((family, task.refusal(family)) for family in around)
     for place, (family, refusal) in enumerate(itertools.chain(tried, more)):
         watch.turns(task.words_of(family), place, max(place + 1, len(known)))
         try:

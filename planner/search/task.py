@@ -68,8 +68,8 @@ class Task(Protocol[F, J]):
     def families(self) -> Iterator[F]:
         """Families to try, simplest first. UsageError where the options leave none."""
 
-    def finer(self, ranking: Ranking, plans: Sequence[J]) -> Iterator[F]:
-        """Families around those that were found to fit; `plans` is read as it grows."""
+    def finer(self, ranking: Ranking, plans: Sequence[J], rejected: Sequence[Rejected[J]] = ()) -> Iterator[F]:
+        """Families around those that were looked at; `plans` and `rejected` are read as they grow."""
 
     def name(self, family: F) -> str:
         """Name of a family in messages."""

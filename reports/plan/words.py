@@ -135,6 +135,7 @@ def strategy_words(choice: StrategyChoice) -> str:
         title = with_degree(title, "EP", choice.expert_parallel)
     title += f" of {choice.dp_replicate} replicas" if choice.dp_replicate > 1 else ""
     title += "" if choice.reshards else " without resharding"
+    title += " with expandable segments" if choice.expandable_segments else ""
     kind = "full" if choice.offload == "all" else choice.offload
     return title if kind == "none" else f"{title} + {kind} offload"
 
@@ -173,17 +174,18 @@ def _alternative_figures(one: Alternative, beside: SpeedFigures | None, gpus: in
     pieces = [f"{gib(one.device_used_bytes)} of {gib(one.capacity_bytes)} GiB"]
     if one.host_bytes_per_node:
         pieces.append(f"{gib(one.host_bytes_per_node)} GiB of each node's RAM")
+    most = "at most " if one.at_most else ""
     if one.tokens_per_second is not None:
-        pieces.append(f"{one.tokens_per_second:,.0f} tokens/s in all")
+        pieces.append(f"{most}{one.tokens_per_second:,.0f} tokens/s in all")
     else:
-        pieces.append(f"{rate(one.samples_per_second)} samples/s in all")
+        pieces.append(f"{most}{rate(one.samples_per_second)} samples/s in all")
     if beside is not None:
         mine, theirs = one.samples_per_second, beside.samples_per_second
         if one.tokens_per_second is not None and beside.tokens_per_second_per_gpu is not None:
             mine, theirs = one.tokens_per_second, beside.tokens_per_second_per_gpu * gpus
         if theirs:
             pieces.append(
-                f"{format_short(mine / theirs) if mine < theirs else f'{mine / theirs:,.2f}'} times the speed"
+                f"{most}{format_short(mine / theirs) if mine < theirs else f'{mine / theirs:,.2f}'} times the speed"
             )
     if one.usd_per_hour is not None:
         pieces.append(f"{format_dollars(one.usd_per_hour)} an hour")

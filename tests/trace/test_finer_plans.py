@@ -10,6 +10,7 @@ from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.finer import EXPANDS
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind
@@ -99,3 +100,34 @@ def test_what_is_cheap_alone_is_computed_again_where_all_is_in_a_plan_that_fits(
     assert Checkpointing.SELECTIVE in [family.checkpointing for family in families]
     selective = replace(full, checkpointing=Checkpointing.SELECTIVE)
     assert task.evaluator.judge(selective, plan.batch).tuned
+
+
+def test_segments_grow_where_blocks_alone_keep_a_plan_from_fitting(provider: TraceProvider) -> None:
+    """On a device as large as the tensors with a little room: torch's own blocks do not surely fit, segments that grow
+    do."""
+    job = replace(JOB, micro_batch=8, checkpointing=Checkpointing.NONE)
+    wide = task_of(provider, job)
+    family = next(iter(wide.families()))
+    batch = wide.cuts_of(family)[0]
+    plain, grown = (
+        wide.evaluator.simulate(wide.evaluator.judge(replace(family, settings=settings), batch))
+        for settings in ((), ((EXPANDS, "true"),))
+    )
+    assert grown.high_bytes < plain.high_bytes
+    assert grown.seconds == plain.seconds
+    reserve = wide.evaluator.capacity_bytes - (grown.high_bytes + plain.high_bytes) // 2
+    settings = (("memory.reserve", str(reserve)),)
+    task = task_of(provider, replace(job, settings=settings))
+    found = search(task)
+    best = found.best
+    assert best is not None
+    assert best.family.settings == ((EXPANDS, "true"),)
+    assert best.title == "FSDP2 with expandable segments"
+    assert task.choice(best).expandable_segments
+    details = task.details(best, lost=False, best=True)
+    assert details.chosen == {EXPANDS: "true"}
+    assert str(details.command).startswith("PYTORCH_ALLOC_CONF=expandable_segments:True accelerate launch")
+    said = task_of(provider, replace(job, settings=(*settings, (EXPANDS, "false"))))
+    assert settings_of(search(said)) == {()}
+    roomy = search(task_of(provider, job))
+    assert all((EXPANDS, "true") not in plan.family.settings for plan in roomy.plans)

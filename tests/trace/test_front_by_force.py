@@ -13,6 +13,7 @@ from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.front import axes, front
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.search import search
+from gpu_plan.planner.search.task import Rejected
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
@@ -51,15 +52,18 @@ def task_of(provider: TraceProvider, gpus: str, optimizer: str, share: int, rese
 
 def by_force(task: TrainingTask) -> list[StepJudgement]:
     """Every candidate that fits, each simulated."""
-    fitting: list[StepJudgement] = []
-    for family in chain(task.families(), task.finer(Ranking(), fitting)):
-        if task.refusal(family) is not None or task.hopeless(family, Ranking(), fitting) is not None:
+    known: list[StepJudgement] = []
+    failed: list[Rejected[StepJudgement]] = []
+    for family in chain(task.families(), task.finer(Ranking(), known, failed)):
+        if task.refusal(family) is not None or task.hopeless(family, Ranking(), known) is not None:
             continue
-        for batch in task.cuts_of(family):
-            exact = task.evaluator.simulate(task.evaluator.judge(family, batch))
-            if exact.verdict == "fits" and exact.failure_reason is None:
-                fitting.append(exact)
-    return fitting
+        every = [task.evaluator.simulate(task.evaluator.judge(family, batch)) for batch in task.cuts_of(family)]
+        every = [exact for exact in every if exact.failure_reason is None]
+        fitting = [exact for exact in every if exact.verdict == "fits"]
+        tight = [exact for exact in every if exact.device_verdict == "tight"]
+        known += fitting or sorted(tight, key=lambda exact: -exact.samples_per_second)[:1]
+        failed += [Rejected(judgement=exact, reason="") for exact in every[:1] if not fitting and not tight]
+    return [exact for exact in known if exact.verdict == "fits"]
 
 
 def compared(gpus: str, optimizer: str, share: int, small: bool) -> int:

@@ -239,4 +239,4 @@ def test_beside_weights_copied_in_each_step_a_server_in_fewer_bits_is_the_first_
     served, alone = document["alternatives"]
     assert served["change"] == "--server vllm --quantize awq-4bit-128", "a T4 multiplies no FP8"
     assert alone["change"] == "--quantize nf4"
-    assert document["headline"].startswith(f"{served['change']} keeps nothing in the node's RAM: single GPU, at most, ")
+    assert document["headline"].startswith(f"{served['change']} keeps nothing in the node's RAM: single GPU, at most ")

@@ -19,7 +19,7 @@ from gpu_plan.planner.job.alternatives.changes import (
 )
 from gpu_plan.planner.job.alternatives.found import MOST, Beside
 from gpu_plan.planner.job.alternatives.tried import alternative_of, at_its_batch
-from gpu_plan.planner.job.alternatives.useful import Gain, in_order, most_useful
+from gpu_plan.planner.job.alternatives.useful import LEAST, Gain, in_order, most_useful
 from gpu_plan.planner.job.alternatives.ways import Way, together, ways
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.training import trace_provider
@@ -30,6 +30,7 @@ from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.ranking.words import clearly_faster
 from gpu_plan.planner.search.training.candidates import Family
 from gpu_plan.planner.search.training.evaluate import StepJudgement
+from gpu_plan.planner.search.training.finer import EXPANDS
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
@@ -50,6 +51,8 @@ class _Change:
     cluster: Cluster
     way: Way | None = None
     """In which words, on the same devices."""
+    for_speed: bool = False
+    """Whether speed is all that it is for: it takes memory."""
 
     @property
     def same_family(self) -> bool:
@@ -81,7 +84,7 @@ def beside(job: Job, best: object, *, traced: bool = False) -> Beside:
             provider.at_hand = not (traced or (way is not None and way.makes_room and _last_resort(best)))
             alike += [change] if way is not None and way.same_training else []
             gain = _gain(change, best, job, found)
-            if gain is not None:
+            if gain is not None and not (change.for_speed and gain.cheaper < LEAST):
                 gains.append(gain)
                 alone += [way] if way is not None and gain.spares_host else []
         if best.offloads and not any(gain.spares_host and gain.same_training for gain in gains):
@@ -142,14 +145,21 @@ def _judged(task: TrainingTask, best: StepJudgement, change: _Change) -> StepJud
     Beside a last resort, the faster of the two as times count: what makes room may do without.
     """
     own = None
-    if change.same_family and task.refusal(best.family) is None:
-        own = task.explore(best.family, exhaustive=False).best
-        own = own if isinstance(own, StepJudgement) and own.verdict == "fits" else None
+    for family in _own(best.family) if change.same_family else ():
+        if own is None and task.refusal(family) is None:
+            own = task.explore(family, exhaustive=False).best
+            own = own if isinstance(own, StepJudgement) and own.verdict == "fits" else None
     if own is not None and not _last_resort(best):
         return own
     simplest = at_its_batch(task)
     found = [one for one in (own, simplest) if isinstance(one, StepJudgement)]
     return min(found, key=lambda one: Ranking().expected(one), default=None)
+
+
+def _own(family: Family) -> list[Family]:
+    """A plan's family: where its segments grow as they are first, which another job may have room for."""
+    plain = tuple(pair for pair in family.settings if pair != (EXPANDS, "true"))
+    return [family] if plain == family.settings else [replace(family, settings=plain), family]
 
 
 def _changes(
@@ -168,7 +178,9 @@ def _changes(
     workload = task.evaluator.workload
     if job.cluster.world_size > 1 and workload.global_batch is None and workload.grad_accum is None:
         more = replace(workload, grad_accum=_STEPS, micro_batch=best.batch.micro_batch)
-        yield _Change(words=f"--grad-accum {_STEPS}", make=lambda: task.other(more), cluster=job.cluster)
+        yield _Change(
+            words=f"--grad-accum {_STEPS}", make=lambda: task.other(more), cluster=job.cluster, for_speed=True
+        )
     for kinds in (fewer_devices(job.cluster), more_devices(job.cluster), larger_devices(job)):
         for words, cluster in kinds:
             yield _Change(

@@ -132,5 +132,4 @@ def _under_server(job: Job, first: GenerationJudgement, way: Way) -> Alternative
     told = "" if "context" in given else f" --context {context}"
     changed = f" {way.words}" if way.options else ""
     served = alternative_of(f"--server {server_words()[0]}{changed}{told}{many}", task, best, job.cluster)
-    # What a server's speed is computed from is the least that a step takes: none is faster.
-    return replace(served, plan=f"{served.plan}, at most")
+    return replace(served, at_most=True)

@@ -25,7 +25,8 @@ def _without_host(other: Beside, best: Any, task: AnyTask) -> str | None:
     each = task.speed(best).tokens_per_second_per_gpu
     if one.tokens_per_second is not None and each:
         mine, theirs = one.tokens_per_second, each * task.evaluator.cluster.world_size
-    return f"{one.change} {what}: {one.plan}, {mine / theirs:,.2f} times the speed"
+    most = "at most " if one.at_most else ""
+    return f"{one.change} {what}: {one.plan}, {most}{mine / theirs:,.2f} times the speed"
 
 
 def _worth_a_try(other: Beside, plans: Sequence[Any]) -> str | None:

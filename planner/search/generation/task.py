@@ -38,7 +38,12 @@ class GenerationTask:
             raise UsageError(_none_left(self._workload.strategy, self._cluster.world_size))
         return iter(wanted)
 
-    def finer(self, ranking: Ranking, plans: Sequence[GenerationJudgement]) -> Iterator[Layout]:
+    def finer(
+        self,
+        ranking: Ranking,
+        plans: Sequence[GenerationJudgement],
+        rejected: Sequence[Rejected[GenerationJudgement]] = (),
+    ) -> Iterator[Layout]:
         """None: the layouts are all that there is."""
         return iter(())
 

@@ -152,7 +152,9 @@ class ServingTask:
             raise UsageError(f"--strategy {self._workload.strategy} needs a degree: add --vllm-tp 2 or more")
         return iter(wanted)
 
-    def finer(self, ranking: Ranking, plans: Sequence[ServingJudgement]) -> Iterator[Layout]:
+    def finer(
+        self, ranking: Ranking, plans: Sequence[ServingJudgement], rejected: Sequence[Rejected[ServingJudgement]] = ()
+    ) -> Iterator[Layout]:
         """None: the layouts are all that there is."""
         return iter(())
 

@@ -81,6 +81,8 @@ class Family:
             title = f"{title} of {self.replicas} replicas"
         if ("fsdp.reshard_after_forward", "false") in self.settings:
             title += " without resharding"
+        if ("alloc.expandable_segments", "true") in self.settings:
+            title += " with expandable segments"
         if self.offload is Offload.NONE:
             return title
         words = {Offload.ALL: "full offload", Offload.NVME: "NVMe offload"}

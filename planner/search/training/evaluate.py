@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from gpu_plan.planner.context.rules import split_of
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
+from gpu_plan.planner.memory.allocator.words import allocator_settings
 from gpu_plan.planner.memory.evaluation import with_evaluation
 from gpu_plan.planner.memory.overheads import NCCL_VERSION, Term, cuda_context, nccl
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
@@ -310,13 +312,17 @@ class Evaluator(BaseEvaluator[Workload]):
             spared=cache(lambda: spared_beside_copies(self, family, batch)),
             roomy=cache(lambda: leaves_room(self, family, batch)),
             plan=plan,
-            allocator=self.allocator,
+            allocator=self.allocator_of(family),
             shares_host=self.cluster.gpu.is_cpu,
             host_terms=self._host_terms(family, self.context(family, 1, trace), host_bytes),
             usual_host_bytes=self.usual_host_bytes,
             unknown_disk_bytes=self.unknown_disk_bytes(plan.nvme_bytes),
             states_only=states_only,
         )
+
+    def allocator_of(self, family: Family) -> AllocatorSettings:
+        """Settings of CUDA's caching allocator, those that the search gives the family among them."""
+        return allocator_settings(dict(family.own(self.workload).settings))
 
     def _judge_pipeline(self, family: Family, batch: Batch) -> StepJudgement:
         judged = judge_pipeline if family.layout is None else judge_megatron
@@ -334,7 +340,7 @@ class Evaluator(BaseEvaluator[Workload]):
             spared=cache(lambda: spared_beside_copies(self, family, batch)),
             roomy=cache(lambda: leaves_room(self, family, batch)),
             plan=worst.plan,
-            allocator=self.allocator,
+            allocator=self.allocator_of(family),
             shares_host=self.cluster.gpu.is_cpu,
             host_terms=self._host_terms(family, worst.context, worst.plan.host_bytes),
             usual_host_bytes=self.usual_host_bytes,

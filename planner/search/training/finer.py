@@ -1,10 +1,11 @@
-"""What is tried around plans that fit: gathered weights that stay, less that is computed again, several micro batches
-to a step."""
+"""What is tried around plans that were looked at: gathered weights that stay, segments that grow where blocks alone
+leave no room, less that is computed again, several micro batches to a step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gpu_plan.planner.search.ranking.rules import LONGER, Ranking, is_cramped, standing
+from gpu_plan.planner.search.task import Rejected
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.strategy.traits import Offload
@@ -15,6 +16,7 @@ from gpu_plan.planner.workload.training import Checkpointing
 
 RESHARD = "fsdp.reshard_after_forward"
 EVERY = "checkpoint.every"
+EXPANDS = "alloc.expandable_segments"
 DISTANCES = (2, 4)
 """Of so many layers one is checkpointed: with the next distance less is computed again and more is kept."""
 
@@ -27,6 +29,45 @@ def unresharded(evaluator: Evaluator, families: Sequence[Family], plans: Sequenc
         open_to_it = RESHARD in family.strategy.traits.settings and family.offload is Offload.NONE
         if open_to_it and family.copy_ranks == 1 and _fits(family, plans):
             yield replace(family, settings=((RESHARD, "false"),))
+
+
+def expanded(
+    evaluator: Evaluator,
+    ranking: Ranking,
+    plans: Sequence[StepJudgement],
+    rejected: Sequence[Rejected[StepJudgement]],
+) -> Iterator[Family]:
+    """Families that keep to the devices, whose tensors leave room there and whose allocator does not surely, with
+    segments that grow: blocks of one size then serve another. torch's own message on running out of memory advises it
+    (pytorch c10/cuda/CUDACachingAllocator.cpp: malloc), torchtitan's run_train.sh and axolotl's
+    set_pytorch_cuda_alloc_conf set it. No trace is made.
+
+    Tried of families none of whose plans surely fits, where nothing that does is as fast. `plans` is read as it grows.
+    """
+    fit = {plan.family for plan in plans if plan.device_verdict == "fits"}
+    known = [*plans, *(one.judgement for one in rejected)]
+    short = {plan.family: plan for plan in reversed(known) if plan.family not in fit and by_blocks(evaluator, plan)}
+    for plan in sorted(short.values(), key=ranking.expected):
+        fitting = [one for one in plans if standing(one) == 0]
+        if not fitting or ranking.expected(plan) * LONGER < ranking.expected(ranking.fastest(fitting)):
+            yield grown(plan.family)
+
+
+def grown(family: Family) -> Family:
+    """The same with segments that grow."""
+    return replace(family, settings=((EXPANDS, "true"),))
+
+
+def by_blocks(evaluator: Evaluator, plan: StepJudgement) -> bool:
+    """Whether a plan of the job's own class may not fit by what its allocator holds beyond tensors alone, of which
+    nothing was said."""
+    given = any(key.startswith("alloc.") for key, _ in evaluator.workload.settings)
+    if given or evaluator.cluster.gpu.vendor != "nvidia":  # of ROCm nothing was read
+        return False
+    family = plan.family
+    own = family.copy_ranks == 1 and family.layout is None and not family.settings and family.batch is None
+    room = plan.simulated is not None and plan.least_bytes <= plan.capacity_bytes
+    return own and room and not plan.offloads and not plan.conditions and plan.device_verdict != "fits"
 
 
 def sparser(

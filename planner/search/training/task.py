@@ -13,12 +13,21 @@ from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.plan.figures import DegreeFigures, HostFigures, SpeedFigures, StrategyChoice
 from gpu_plan.planner.search.document import uncertain
 from gpu_plan.planner.search.ranking.rules import Ranking, standing
-from gpu_plan.planner.search.task import Details, Explored
+from gpu_plan.planner.search.task import Details, Explored, Rejected
 from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
 from gpu_plan.planner.search.training.command import launch_command, wrapped_classes
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.explore import explored
-from gpu_plan.planner.search.training.finer import accumulated, sparser, too_slow, unresharded
+from gpu_plan.planner.search.training.finer import (
+    EXPANDS,
+    accumulated,
+    by_blocks,
+    expanded,
+    grown,
+    sparser,
+    too_slow,
+    unresharded,
+)
 from gpu_plan.planner.search.training.least import stages as piped_bounds
 from gpu_plan.planner.search.training.least.compute import least_of_a_sample
 from gpu_plan.planner.search.training.least.megatron import hopeless as megatron_hopeless
@@ -130,11 +139,17 @@ class TrainingTask:
         trace = self.evaluator.provider.static_trace(self.evaluator.variant(family).regime)
         return family.strategy.refuses(self.evaluator.context(family, 1, trace)) is not None
 
-    def finer(self, ranking: Ranking, plans: Sequence[StepJudgement]) -> Iterator[Family]:
-        """What is gathered stays; less of the layers is computed again, and a step takes several micro batches, unless
-        the loop is the user's, to which nothing from outside says so."""
+    def finer(
+        self,
+        ranking: Ranking,
+        plans: Sequence[StepJudgement],
+        rejected: Sequence[Rejected[StepJudgement]] = (),
+    ) -> Iterator[Family]:
+        """What is gathered stays; the allocator's segments grow; less of the layers is computed again, and a step takes
+        several micro batches, unless the loop is the user's, to which nothing from outside says so."""
         families = list(self.families())
         yield from unresharded(self.evaluator, families, plans)
+        yield from expanded(self.evaluator, ranking, plans, rejected)
         if self._script is None:
             yield from sparser(self.evaluator, families, ranking, plans)
             yield from accumulated(self.evaluator, self._cluster.world_size, ranking, plans)
@@ -326,9 +341,11 @@ class TrainingTask:
         return least_of_a_sample(self.evaluator, self.families(), self.cuts)
 
     def fitting(self) -> StepJudgement | None:
-        """The first fitting candidate at the smallest batch; traces are shared with the first search."""
+        """The first fitting candidate at the smallest batch, one whose segments grow before one that offloads; traces
+        are shared with the first search."""
         trial = self._with(replace(self._workload, grad_accum=None, global_batch=None))
         batch = Batch(micro_batch=self._workload.micro_batch or 1, accumulation_steps=1)
+        roomier: StepJudgement | None = None
         for family in trial.families():
             if trial.refusal(family) is not None:
                 continue
@@ -339,11 +356,17 @@ class TrainingTask:
             if alone and trial.evaluator.judge_states(family, batch).verdict != "fits":
                 continue
             judgement = trial.evaluator.simulate(trial.evaluator.judge(family, batch))
-            short = trial.evaluator.host_shortage(judgement) or trial.evaluator.disk_shortage(judgement)
-            runs = not judgement.plan.failure_reason and short is None
-            if judgement.verdict == "fits" and runs:
-                return judgement
-        return None
+            if trial._runs(judgement):
+                return judgement if roomier is None or not judgement.offloads else roomier
+            if roomier is None and by_blocks(trial.evaluator, judgement):
+                other = trial.evaluator.simulate(trial.evaluator.judge(grown(family), batch))
+                roomier = other if trial._runs(other) else None
+        return roomier
+
+    def _runs(self, judgement: StepJudgement) -> bool:
+        """Whether it surely fits, the node too, and the real code comes to its end."""
+        short = self.evaluator.host_shortage(judgement) or self.evaluator.disk_shortage(judgement)
+        return judgement.verdict == "fits" and not judgement.plan.failure_reason and short is None
 
     def words(self, judgement: StepJudgement) -> str:
         """`FSDP2, micro batch 1, full checkpointing`."""
@@ -369,6 +392,7 @@ class TrainingTask:
             checkpointing=str(family.checkpointing),
             checkpoint_every=checkpoint_every(family.checkpointing, own),
             reshards=own.setting("fsdp.reshard_after_forward", "true") == "true",
+            expandable_segments=(EXPANDS, "true") in family.settings,
             precision=str(self._workload.precision),
         )
 

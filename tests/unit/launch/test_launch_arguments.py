@@ -9,6 +9,7 @@ import pytest
 
 from gpu_plan.executor import names
 from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.environment import device_environment
 from gpu_plan.executor.launch.export import export
 from gpu_plan.executor.launch.prepare import Drawn, draw, prepare
 from gpu_plan.executor.run_folder import RunFolder
@@ -225,6 +226,9 @@ def test_cpu_ranks_and_their_environment(tmp_path: Path) -> None:
     assert ddp["CUDA_VISIBLE_DEVICES"] == fsdp["CUDA_VISIBLE_DEVICES"] == ""
     gpu = drawn(tmp_path, LOOP.format(""), settings={"alloc.expandable_segments": "true"}).target.environment
     assert gpu["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    found = drawn(tmp_path, LOOP.format("")).target
+    searched = replace(found.saved, plan=replace(found.saved.plan, chosen={"alloc.expandable_segments": "true"}))
+    assert device_environment(replace(found, saved=searched)) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     assert "CUDA_VISIBLE_DEVICES" not in gpu
 
 

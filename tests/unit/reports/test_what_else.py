@@ -28,6 +28,13 @@ def test_beside_a_plan_it_says_how_fast_and_stands_behind_the_reason() -> None:
     assert "--grad-accum 8: FSDP2" in render_markdown(document)
 
 
+def test_what_is_the_most_that_a_speed_can_be_is_told_so() -> None:
+    document = llama_on_8xh100()
+    served = replace(other_way("--server vllm"), tokens_per_second=4000.0, at_most=True)
+    figures = words.alternative_rows(replace(document, alternatives=(served,)))[0][1]
+    assert ", at most 4,000 tokens/s in all, at most " in figures
+
+
 def test_where_nothing_fits_it_stands_first() -> None:
     document = replace(nothing_fits(), alternatives=(other_way("--peft lora", usd_per_hour=0.0042),))
     text = render_terminal(document, width=200)

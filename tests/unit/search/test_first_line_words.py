@@ -48,3 +48,10 @@ def test_what_may_fit_is_worth_a_try_where_it_is_much_faster() -> None:
     surely = replace(found, same_without_host=FUSED)
     assert (first_line(surely, [OFFLOADED], TASK) or "").startswith("--fused-loss"), "what surely fits goes before it"
     assert first_line(Beside(), [OFFLOADED, judged("slow", (9.0,))], TASK) is None
+
+
+def test_a_servers_speed_is_told_as_the_most_that_it_can_be() -> None:
+    served = replace(FUSED, change="--server vllm", at_most=True)
+    assert first_line(Beside(without_host=served), [OFFLOADED], TASK) == (
+        "--server vllm keeps nothing in the node's RAM: DDP, micro batch 2, at most 1.50 times the speed"
+    )

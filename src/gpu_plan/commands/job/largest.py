@@ -33,6 +33,7 @@ def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
             "reason": found.reason,
             "spread": None if found.offloads else found.spread,
             "offloading": found.spread if found.offloads else None,
+            "positions": found.positions,
         }
         sys.stdout.write(json.dumps(document) + "\n")
     elif found.option == "model":
@@ -45,6 +46,9 @@ def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
         beyond = ": the most that is asked about" if found.unbounded else ""
         where = f"{args.gpus}{_over(found)}{beyond}"
         print(visible(f"--{found.option} {found.value} is the largest that fits {where}: {found.plan}"))
+        if found.positions is not None:
+            longer = f"longer than the {found.positions:,} positions of {args.model}"
+            print(visible(f"--{found.option} {found.value} is {longer}: memory has room, the model may not"))
         if found.offloads:
             print(visible(f"--{found.option} {found.fails_at} fits in the node's RAM alone: {found.spread}"))
         elif found.spread is not None:
