@@ -186,9 +186,7 @@ class _Asked:
         assert isinstance(task, TrainingTask)  # --max is of training
         spec = task.evaluator.provider.spec()
         if not spec.has_sequence:
-            raise UsageError(
-                f"--max seq-len: {spec.id} has no sequence to lengthen; --max micro-batch, perhaps"
-            )
+            raise UsageError(f"--max seq-len: {spec.id} has no sequence to lengthen; --max micro-batch, perhaps")
         return spec.max_positions
 
     def fits(self, value: int) -> bool:

@@ -11,7 +11,7 @@ from gpu_plan.tui.picture import lines as drawing
 from gpu_plan.tui.picture.host import host_text, moments
 from gpu_plan.tui.picture.palette import COLOURS, LETTERS
 from gpu_plan.tui.picture.scene import Scene
-from gpu_plan.tui.picture.timeline import timeline_text
+from gpu_plan.tui.picture.timeline import stacked, timeline_text
 from tests.support.explorer import LINES, LLAMA_STATE, columns, picture
 from tests.support.explorer_jobs import GENERATION_STATE, generation_picture, with_host
 from tests.support.plan_example import llama_on_8xh100
@@ -166,3 +166,21 @@ def test_colours_are_those_of_the_plots():
     assert COLOURS == PLOTTED
     assert set(LETTERS) == set(COLOURS)
     assert len(set(LETTERS.values())) == len(LETTERS)
+
+
+def test_a_timeline_drops_no_category_that_stands_in_a_column():
+    made = columns()
+    for places in (6, 10, 40):
+        for level in made.levels:
+            stack = stacked(made.categories, level, places, max(map(sum, made.levels)))
+            standing = [key for key, size in zip(made.categories, level, strict=True) if size]
+            assert len(stack) <= places
+            if len(standing) <= len(stack):
+                assert list(dict.fromkeys(stack)) == standing, "each once, lowest first"
+    assert stacked(("a", "b", "c"), (1, 2, 97), 4, 100) == ["a", "b", "c", "c"]
+    assert stacked(("a", "b", "c"), (1, 2, 97), 2, 100) == ["b", "c"], "the largest where there are too few places"
+    assert stacked(("a", "b"), (0, 0), 4, 100) == []
+    text = timeline_text(made, 80, 7, capacity=80 * 2**30)
+    colours = {str(span.style).partition(" on ") for span in text.spans}
+    drawn = {colour for one, _, two in colours for colour in (one, two)}
+    assert {COLOURS[key] for key in made.categories} <= drawn

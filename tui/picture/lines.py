@@ -46,7 +46,7 @@ def title_text(scene: Scene, width: int) -> Text:
     pad = max(1, width - text.cell_len - cell_len(right) - 1)
     text.append(" " * pad)
     text.append(right, style="italic")
-    return _cut(text, width, scene.ascii_only)
+    return cut(text, width, scene.ascii_only)
 
 
 def options_text(scene: Scene, width: int, column: bool) -> Text:
@@ -54,7 +54,7 @@ def options_text(scene: Scene, width: int, column: bool) -> Text:
     pieces = [_gpu_piece(scene, column), _count_piece(scene, column)]
     pieces += [_piece(scene, name, column, width) for name in scene.state.menu.shown]
     if column:
-        return Text("\n").join(_cut(piece, width, scene.ascii_only) for piece in pieces)
+        return Text("\n").join(cut(piece, width, scene.ascii_only) for piece in pieces)
     lines, line = [], Text()
     for piece in pieces:
         if line.cell_len and line.cell_len + 2 + piece.cell_len > width:
@@ -111,7 +111,7 @@ def verdict_text(scene: Scene, width: int) -> Text:
     text.append(VERDICTS[candidate.verdict] if known else ".....", style=f"bold {VERDICT_COLOURS[candidate.verdict]}")
     text.append("  " + scene.safe(words.strategy_words(choice)), style="bold")
     text.append(f"  {scene.safe(words.shape_words(candidate)[0])}", style="dim")
-    lines = [_cut(text, width, scene.ascii_only)]
+    lines = [cut(text, width, scene.ascii_only)]
     pieces = words.memory_words(memory) if certain else [f"at least {words.gib(memory.device_used_bytes)} GiB"]
     lines.append(_joined(scene, pieces, width))
     if candidate.speed is not None:
@@ -133,7 +133,7 @@ def _problem_text(scene: Scene, width: int) -> Text:
     lines = [Text.assemble((" " + head, f"bold {BAD}"), first[len(head) :])]
     lines += [Text(" " + line) for line in rest]
     lines.append(Text(" Backspace takes the last change back, e edits every option", style="dim"))
-    return Text("\n").join(_cut(line, width, scene.ascii_only) for line in lines)
+    return Text("\n").join(cut(line, width, scene.ascii_only) for line in lines)
 
 
 def _of_generation(scene: Scene, candidate: Candidate) -> list[list[str]]:
@@ -153,7 +153,7 @@ def _without_figures(scene: Scene, width: int) -> Text:
         if scene.found.nearest_change:
             lines.append(Text(" " + scene.safe(scene.found.nearest_change)))
         lines += _what_else(scene, scene.found, width)
-        return Text("\n").join(_cut(line, width, scene.ascii_only) for line in lines)
+        return Text("\n").join(cut(line, width, scene.ascii_only) for line in lines)
     return Text(f" {scene.busy or 'starting'} ...", style="italic")
 
 
@@ -199,7 +199,7 @@ def memory_text(scene: Scene, width: int, thick: bool, every: bool = True) -> Te
         other = replace(stack(parts, scale, 0, inner), capacity=whole.capacity)
         lines.append(_bar(scene, other))
         name = f" {rank.name} allocates {words.gib(rank.peak_allocated_bytes)} GiB"
-        lines.append(_cut(Text(name, style="dim"), width, scene.ascii_only))
+        lines.append(cut(Text(name, style="dim"), width, scene.ascii_only))
     return Text("\n").join([*lines, *_legend(scene, whole, memory, inner)])
 
 
@@ -262,13 +262,14 @@ def _wrapped(scene: Scene, text: str, width: int, style: str) -> list[Text]:
     """At most two lines."""
     lines = textwrap.wrap(scene.safe(text), max(10, width - 2))
     rest = lines[:1] + ([" ".join(lines[1:])] if len(lines) > 1 else [])
-    return [_cut(Text(" " + line, style=style), width, scene.ascii_only) for line in rest]
+    return [cut(Text(" " + line, style=style), width, scene.ascii_only) for line in rest]
 
 
-def _cut(text: Text, width: int, ascii_only: bool) -> Text:
-    cut = text.copy()
-    if ascii_only and cut.cell_len > width:
-        cut.truncate(width - 1, overflow="crop")
-        cut.append("~")
-    cut.truncate(width, overflow="ellipsis")
-    return cut
+def cut(text: Text, width: int, ascii_only: bool) -> Text:
+    """At most `width` columns, with an ellipsis where something is left out."""
+    short = text.copy()
+    if ascii_only and short.cell_len > width:
+        short.truncate(width - 1, overflow="crop")
+        short.append("~")
+    short.truncate(width, overflow="ellipsis")
+    return short

@@ -1,4 +1,8 @@
-"""A step's memory over time as lines of cells, phases under it, the peak marked. Pure."""
+"""A step's memory over time as lines of cells, phases under it, the peak marked. Pure.
+
+A cell has two colours, one over the other, so that a column has twice as many places as lines; each category that
+stands in it gets one at least, as long as there are as many places.
+"""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -9,7 +13,8 @@ from gpu_plan.reports.plan.words import gib
 from gpu_plan.tui.engine.messages import Columns
 from gpu_plan.tui.picture.palette import BAD, COLOURS, LETTERS
 
-_EIGHTHS = " ▁▂▃▄▅▆▇█"
+_LOWER, _FULL = "▄", "█"
+_GREY = "#888888"
 _IN_VIEW = 1.6
 """The capacity is drawn where it is no higher than this many times the peak."""
 
@@ -24,8 +29,26 @@ def timeline_text(
     highest = max(max(map(sum, levels)), 1)
     top = capacity if highest < capacity <= _IN_VIEW * highest else highest
     limit = round(capacity * rows / top) if capacity < top or top == capacity else None
-    lines = [_row(columns, levels, row, rows, top, limit, letters) for row in range(rows - 1, -1, -1)]
-    return Text("\n").join([_mark(columns, at, ascii_only), *lines, _axis(columns, at)])
+    places = rows if letters else 2 * rows
+    stacks = [stacked(columns.categories, level, places, top) for level in levels]
+    lines = [_row(stacks, row, None if limit is None else min(limit, rows) - 1, letters) for row in range(rows)]
+    return Text("\n").join([_mark(columns, at, ascii_only), *reversed(lines), _axis(columns, at)])
+
+
+def stacked(categories: Sequence[str], level: Sequence[int], places: int, top: int) -> list[str]:
+    """What stands in each place of a column, lowest first; `places` are as high as `top` bytes."""
+    total = sum(level)
+    filled = min(places, max(1, round(total * places / top))) if total else 0
+    present = [at for at, size in enumerate(level) if size]
+    if len(present) > filled:
+        present = sorted(sorted(present, key=lambda at: -level[at])[:filled])
+    exact = {at: level[at] * filled / total for at in present}
+    given = {at: max(1, int(exact[at])) for at in present}
+    while sum(given.values()) > filled:
+        given[max((at for at in present if given[at] > 1), key=lambda at: given[at] - exact[at])] -= 1
+    while sum(given.values()) < filled:
+        given[max(present, key=lambda at: exact[at] - given[at])] += 1
+    return [categories[at] for at in present for _ in range(given[at])]
 
 
 def _chosen(columns: Columns, cells: int) -> list[int]:
@@ -38,44 +61,27 @@ def _chosen(columns: Columns, cells: int) -> list[int]:
     return found
 
 
-def _row(
-    columns: Columns,
-    levels: Sequence[Sequence[int]],
-    row: int,
-    rows: int,
-    top: int,
-    limit: int | None,
-    letters: bool,
-) -> Text:
+def _row(stacks: Sequence[Sequence[str]], row: int, limit: int | None, letters: bool) -> Text:
+    """One line, the lowest being 0; `limit` is the one at which the capacity lies."""
+    each = 1 if letters else 2
     cells: list[tuple[str, str]] = []
-    low, high = row * top / rows, (row + 1) * top / rows
-    for level in levels:
-        total = sum(level)
-        if total <= low:
-            at_limit = limit is not None and row == min(limit, rows) - 1
-            cells.append(("-" if at_limit and letters else "╌" if at_limit else " ", f"{BAD} dim" if at_limit else ""))
-            continue
-        fill = min(total, high)
-        key = _category_at(columns.categories, level, (low + fill) / 2)
-        if letters:
-            cells.append((LETTERS.get(key, "o"), ""))
+    for stack in stacks:
+        here = stack[row * each : (row + 1) * each]
+        if not here:
+            mark = "-" if letters else "╌"
+            cells.append((mark, f"{BAD} dim") if row == limit else (" ", ""))
+        elif letters:
+            cells.append((LETTERS.get(here[0], "o"), ""))
         else:
-            eighth = max(1, min(8, round((fill - low) / (high - low) * 8)))
-            cells.append((_EIGHTHS[eighth], COLOURS.get(key, "#888888")))
+            low, high = COLOURS.get(here[0], _GREY), COLOURS.get(here[-1], _GREY)
+            cells.append(
+                (_FULL if low == high and len(here) == 2 else _LOWER, low if low == high else f"{low} on {high}")
+            )
     # Few pieces of one style each are drawn far sooner than as many as there are cells.
     text = Text(" ")
     for style, run in groupby(cells, key=lambda cell: cell[1]):
         text.append("".join(character for character, _ in run), style=style)
     return text
-
-
-def _category_at(categories: Sequence[str], level: Sequence[int], height: float) -> str:
-    standing = 0
-    for key, size in zip(categories, level, strict=True):
-        standing += size
-        if standing >= height and size:
-            return key
-    return categories[-1]
 
 
 def _mark(columns: Columns, at: Sequence[int], ascii_only: bool) -> Text:

@@ -1,8 +1,10 @@
 """The table of plans: best first, the Pareto front marked, what does not fit dimmed with their reason."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.coordinate import Coordinate
 from textual.message import Message
@@ -11,6 +13,7 @@ from textual.widgets import DataTable
 from gpu_plan.planner.plan.document import Candidate, StrategyChoice
 from gpu_plan.reports.plan import words
 from gpu_plan.tui.picture import figures
+from gpu_plan.tui.picture.lines import cut
 from gpu_plan.tui.picture.palette import VERDICT_COLOURS
 from gpu_plan.tui.picture.scene import Scene
 from gpu_plan.tui.widgets.kept_table import KeptTable
@@ -92,7 +95,8 @@ class PlansTable(KeptTable):
         candidate = scene.candidate
         focused = None if candidate is None else candidate.strategy
         own = figures.missing(scene.found, candidate) if scene.current and not scene.searching else None
-        key = (scene.found, self.sort_by, self.backwards, self.filter_text, self.rejected_too, self._narrow, own)
+        shape = (self._narrow, self.size.width)
+        key = (scene.found, self.sort_by, self.backwards, self.filter_text, self.rejected_too, shape, own)
         if not self.columns:
             return
         if self._drawn is not None and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
@@ -142,13 +146,23 @@ class PlansTable(KeptTable):
         self._rows = rows
         self._name_columns(self._wanted_heads(scene))
         self.clear()
-        for row in rows:
-            self.add_row(*_cells(row, scene, self._narrow))
+        every = [_cells(row, scene, self._narrow) for row in rows]
+        room = self._room_of_last(every)
+        for cells in every:
+            self.add_row(*cells[:-1], cut(cells[-1], room, scene.ascii_only))
         at = next((i for i, row in enumerate(rows) if before is not None and row.candidate == before), None)
         if at is None:
             at = next((i for i, row in enumerate(rows) if row.focused), 0)
         if rows:
             self.move_cursor(row=at, scroll=True)
+
+    def _room_of_last(self, rows: Sequence[Sequence[Text]]) -> int:
+        """Columns that are left for a reason beside the widest of everything else; the whole of it is told below."""
+        widths = [
+            max([cell_len(head), *(row[at].cell_len for row in rows)]) for at, head in enumerate(self._heads[:-1])
+        ]
+        beside = sum(width + 2 * self.cell_padding for width in widths) + 2 * self.cell_padding
+        return max(len(self._heads[-1]), self.size.width - self.styles.scrollbar_size_vertical - beside)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """The cursor moved, or the rows did."""
