@@ -112,6 +112,7 @@ def memory_section(document: PlanDocument, top: int) -> Html:
         plot("memory", lambda width: breakdown(document, width, top), "Memory of the worst rank, by plan and category"),
         tag("h3", about),
         tag("p", " · ".join(pieces)),
+        tag("p", words.peaks_sentence(shown.memory)),
         [tag("p", " · ".join(line)) for line in words.extra_lines(shown)],
         _parts(shown.memory),
         _uncertain(shown.memory),
@@ -283,7 +284,7 @@ def _plan_row(plan: Candidate, on_front: bool) -> list[Child]:
         "" if memory is None else words.gib(memory.device_used_bytes),
         "" if memory is None else words.free_gib(memory),
         "" if speed is None else seconds(speed.step_seconds),
-        "" if speed is None else words.throughput(speed).removesuffix(" per GPU"),
+        "" if speed is None else words.throughput(speed),
         chip("Pareto") if on_front else "",
     ]
 

@@ -395,6 +395,17 @@ def rate(value: float) -> str:
     return format_short(value)
 
 
+def peaks_sentence(memory: MemoryFigures) -> str:
+    """The three peaks in one sentence: of tensors, of the allocator, of the device."""
+    reserved = memory.peak_reserved_bytes
+    kept = "" if reserved is None else f", for which the allocator reserves {gib(reserved)}"
+    beside = " and what lies outside it" if reserved is not None else ""
+    return (
+        f"At the peak tensors take {gib(memory.peak_allocated_bytes)} GiB{kept}; with that{beside} the device shows"
+        f" {gib(memory.device_used_bytes)} of {gib(memory.capacity_bytes)} GiB in use."
+    )
+
+
 def memory_rows(memory: MemoryFigures) -> list[tuple[str, str, int]]:
     """Colour key, words and bytes of the parts of the device's memory; those below a thousandth as one."""
     rows = [(name, name.replace("_", " "), size) for name, size in memory.at_peak.items().items()]

@@ -192,34 +192,47 @@ def _in_view(document: PlanDocument) -> tuple[list[Candidate], int]:
 _MARKS = {"fits": ("o", "#59a14f", "fits"), "tight": ("D", "#f28e2b", "tight"), "no": ("x", ALARM, "does not fit")}
 
 
+_NAMED = 6
+"""Plans of the front whose names are drawn."""
+
+
 def _draw_points(axes: Any, document: PlanDocument, evaluated: Sequence[Candidate]) -> None:
     capacity = evaluated[0].memory.capacity_bytes / GIB if evaluated[0].memory else 0
+    tokens = all(one.speed is None or one.speed.tokens_per_second_per_gpu is not None for one in evaluated)
     for verdict, (mark, colour, label) in _MARKS.items():
-        points = [_point(one) for one in evaluated if one.verdict == verdict]
+        points = [_point(one, tokens) for one in evaluated if one.verdict == verdict]
         if points:
             axes.plot(*zip(*points, strict=True), mark, color=colour, markersize=6, label=label, zorder=4)
-    front = sorted(_point(one) for one in pareto_front(document.plans))
-    if front:
-        axes.plot(*zip(*front, strict=True), color=EDGE, linewidth=1.4, zorder=2, label="Pareto front")
-    axes.axvline(capacity, color=ALARM, linewidth=1.2, zorder=3)
     best = document.best
+    front = sorted((_point(one, tokens), candidate_label(one), one is best) for one in pareto_front(document.plans))
+    if front:
+        # Between two plans there is none: with that much memory the one before is the fastest.
+        line = zip(*(at for at, _, _ in front), strict=True)
+        axes.plot(*line, color=EDGE, linewidth=1.4, zorder=2, drawstyle="steps-post", label="fastest in that memory")
+    for at, label, is_best in front[:_NAMED]:
+        if not is_best:
+            axes.annotate(label, at, (6, -9), textcoords="offset points", fontsize=7, color=MUTED, zorder=6)
+    axes.axvline(capacity, color=ALARM, linewidth=1.2, zorder=3)
     if best is not None and best.memory is not None and best.speed is not None:
-        at = _point(best)
+        at = _point(best, tokens)
         axes.plot(*at, "o", markersize=12, markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.2, zorder=5)
         axes.annotate(
             candidate_label(best), at, (0, 11), textcoords="offset points", ha="center", fontsize=8.5, zorder=6,
             bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1, "alpha": 0.8},
         )  # fmt: skip
-    axes.set_ylim(0, max(_point(one)[1] for one in evaluated) * 1.18)
-    axes.set_xlim(0, max(capacity, *(_point(one)[0] for one in evaluated)) * 1.05)
+    axes.set_ylim(0, max(_point(one, tokens)[1] for one in evaluated) * 1.18)
+    axes.set_xlim(0, max(capacity, *(_point(one, tokens)[0] for one in evaluated)) * 1.05)
     axes.tick_params(labelsize=8.5)
     axes.set_xlabel("GiB used on the worst rank", fontsize=9, color=MUTED)
-    axes.set_ylabel("samples per second", fontsize=9, color=MUTED)
+    axes.set_ylabel(f"{'tokens' if tokens else 'samples'} per second, all GPUs", fontsize=9, color=MUTED)
     axes.grid(color=GRID, linewidth=0.6, zorder=0)
     axes.set_axisbelow(True)
 
 
-def _point(candidate: Candidate) -> tuple[float, float]:
+def _point(candidate: Candidate, tokens: bool) -> tuple[float, float]:
+    """GiB of the worst rank, and what all GPUs do in a second: tokens, or samples."""
     assert candidate.memory is not None
     assert candidate.speed is not None
-    return candidate.memory.device_used_bytes / GIB, candidate.speed.samples_per_second
+    each = candidate.speed.tokens_per_second_per_gpu
+    rate = each * candidate.strategy.world_size if tokens and each is not None else candidate.speed.samples_per_second
+    return candidate.memory.device_used_bytes / GIB, rate

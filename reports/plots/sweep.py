@@ -76,7 +76,7 @@ def curves(document: SweepDocument, width: float = 9.6, *, titled: bool = True, 
         memory.set_ylabel("GiB used on the worst rank", fontsize=9, color=MUTED)
         tokens = all(point.sequence for point in document.points)
         _draw_curves(speed, document, _rate if tokens else _samples)
-        speed.set_ylabel("tokens per second, all GPUs" if tokens else "samples per second", fontsize=9, color=MUTED)
+        speed.set_ylabel(f"{'tokens' if tokens else 'samples'} per second, all GPUs", fontsize=9, color=MUTED)
         if scaling:
             _draw_ideal(speed, document, _rate if tokens else _samples)
             speed.set_yscale("log", base=2)
