@@ -17,6 +17,7 @@ from torch import nn
 from gpu_plan.planner.capture.answers.devices.accelerator import accelerator_answers
 from gpu_plan.planner.capture.answers.devices.cuda import cuda_answers
 from gpu_plan.planner.capture.answers.devices.defaults import defaults
+from gpu_plan.planner.capture.answers.devices.graphs import Graphs
 from gpu_plan.planner.capture.answers.diffused import weightless_diffusers
 from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank
 from gpu_plan.planner.capture.answers.generation import Generated, completions
@@ -147,7 +148,7 @@ class Window:
         self._fused: dict[int, list[str]] = {}
         """What is assumed of the kernels of each model that ran."""
         self._kernels = contextlib.ExitStack()
-        self._lengths, self._generated = Lengths(), Generated()
+        self._lengths, self._generated, self._graphs = Lengths(), Generated(), Graphs()
         self._evaluators = Evaluators()
         self._standins = Told(
             asked=request.standin, absent=frozenset(name for name, text in request.configs.items() if not text)
@@ -176,7 +177,7 @@ class Window:
         # By itself a process takes one GPU: with more, transformers' Trainer would wrap the model in DataParallel.
         joins = launched_by_torchrun(Path(self._request.script), self._request.world_size)
         seen = device.count if joins else 1
-        stack.enter_context(cuda_answers(device, seen))
+        stack.enter_context(cuda_answers(device, seen, self._graphs))
         stack.enter_context(accelerator_answers(device, seen))
         if device.capability_major is not None:
             stack.enter_context(defaults(is_planned, self._placement.make_default))
@@ -399,6 +400,7 @@ class Window:
                 *notes_on(self._observed, models, self._recorder.evaluations.left_out, self._evaluators.left_out),
                 *upper_bound(self._known.unknown_masks),
                 *self._generated.lines(),
+                *self._graphs.lines(),
                 *dict.fromkeys(line for lines in self._fused.values() for line in lines),
                 *self._on_the_host(),
                 *self._alone(loop, bool(wrapped) or engine is not None),

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpu_plan.planner.capture.answers.devices.cuda import cuda_answers
+from gpu_plan.planner.capture.answers.devices.graphs import Graphs
 from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun
 from gpu_plan.planner.capture.answers.generation import Generated, generating
 from gpu_plan.planner.capture.answers.loaders import loaders
@@ -110,3 +111,36 @@ def test_an_encoder_decoder_generates_full_length_without_being_run(
     assert "1 generation of an encoder-decoder" in generated.lines()[0]
     with pytest.raises(AssertionError, match="it was run"):
         generate(model, **given, output_scores=True)
+
+
+def test_what_looks_at_a_gpu_is_answered() -> None:
+    """Memory histories, the driver's readings, profilers and graphs: a build without CUDA fails at each of them."""
+    t4 = PlannedDevice(name="T4", total_bytes=15 * 10**9, capability_major=7, capability_minor=5, sm_count=40)
+    graphs, cuda = Graphs(), torch.cuda
+    layer = torch.nn.Linear(2, 2)
+    with cuda_answers(t4, 2, graphs):
+        cuda.memory._record_memory_history(max_entries=100_000)
+        cuda.memory._dump_snapshot("history.pickle")
+        cuda.memory.reset_peak_memory_stats()
+        cuda.profiler.start()
+        cuda.set_stream(cuda.Stream())
+        cuda.set_sync_debug_mode("warn")
+        assert cuda.memory._snapshot()["segments"] == cuda.memory_snapshot() == []
+        assert cuda.temperature() == cuda.power_draw() == cuda.memory.max_memory_allocated(0) == 0
+        assert cuda.get_allocator_backend() == "native"
+        assert cuda.can_device_access_peer(0, 1)
+        assert not cuda.is_current_stream_capturing()
+        properties = cuda.get_device_properties(0)
+        assert (properties.max_threads_per_multi_processor, properties.shared_memory_per_multiprocessor) == (
+            1024,
+            65536,
+        )
+        assert cuda.random.get_rng_state().dtype is torch.uint8
+        graph, ran = cuda.CUDAGraph(), []
+        with cuda.graph(graph, pool=cuda.graph_pool_handle()):
+            ran.append(1)
+        graph.replay()
+        assert cuda.make_graphed_callables(layer, (torch.zeros(1, 2),)) is layer
+    assert (ran, graphs.recorded) == ([1], 2)
+    assert "CUDA graphs" in graphs.lines()[0]
+    assert Graphs().lines() == ()

@@ -125,3 +125,18 @@ def test_deepspeed_does_not_heed_use_cpu(tmp_path: Path, capsys: pytest.CaptureF
     document = json.loads(out)
     assert (code, document["options"]["strategy"]) == (0, "zero3")
     assert any(note.startswith("use_cpu is true") for note in document["notes"])
+
+
+def test_trls_command_line_needs_no_batch_in_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`trl sft --config`: a model, a data set, and what differs from SFTConfig and ModelConfig."""
+    file = tmp_path / "sft.yaml"
+    file.write_text(
+        "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: trl-lib/Capybara\nmax_length: 1024\npacking: true\n"
+        "use_peft: true\nlora_r: 32\n"
+    )
+    code, told, _ = words(file, capsys)
+    assert code == 0
+    assert "plan Qwen/Qwen2.5-0.5B --precision bf16-mixed" in told
+    assert "--seq-len 1024 --checkpointing full" in told
+    file.write_text("model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: d\nuse_peft: true\nbatch_size: 4\n")
+    assert words(file, capsys)[0] == 2  # a script's own

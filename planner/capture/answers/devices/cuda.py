@@ -8,6 +8,8 @@ from unittest import mock
 
 import torch
 
+from gpu_plan.planner.capture.answers.devices import watching
+from gpu_plan.planner.capture.answers.devices.graphs import Graphs
 from gpu_plan.planner.capture.answers.devices.stream import NoStream
 from gpu_plan.planner.capture.request import PlannedDevice
 from gpu_plan.planner.errors import InputError
@@ -21,6 +23,8 @@ _ZERO = (
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "current_device",
     "initial_seed", "utilization",
 )  # fmt: skip
+_MODULES = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.graphs, torch.cuda.streams)
+"""Where scripts find them."""
 _MISSING = ("_cuda_getCurrentRawStream", "_cuda_getDevice", "_cuda_setDevice")
 """What a build without CUDA lacks and libraries look up as soon as CUDA is said to be there."""
 
@@ -37,8 +41,10 @@ def _none_planned(device: Any) -> None:
 
 
 @contextlib.contextmanager
-def cuda_answers(device: PlannedDevice, seen: int) -> Iterator[None]:
+def cuda_answers(device: PlannedDevice, seen: int, graphs: Graphs | None = None) -> Iterator[None]:
     """Within, `torch.cuda` answers as to one rank of a job on the planned GPUs, `seen` of which it sees.
+
+    `graphs` counts what CUDA graphs it records.
 
     A CPU cluster leaves it as it is, but for a rank that takes a GPU for itself.
     """
@@ -57,6 +63,7 @@ def cuda_answers(device: PlannedDevice, seen: int) -> Iterator[None]:
         is_integrated=False,
         is_multi_gpu_board=False,
         gcnArchName="",
+        **watching.limits(capability),
     )
     answers: dict[str, Any] = {
         "is_available": lambda: True,
@@ -80,17 +87,19 @@ def cuda_answers(device: PlannedDevice, seen: int) -> Iterator[None]:
         "get_rng_state_all": lambda: [torch.get_rng_state()],
         "set_rng_state": lambda *_, **__: None,
         "set_rng_state_all": lambda *_: None,
+        "default_generators": (torch.default_generator,) * seen,
     }
-    answers |= {name: lambda *_, **__: None for name in _NOTHING}
-    answers |= {name: lambda *_, **__: 0 for name in _ZERO}
+    answers |= (graphs or Graphs()).answers() | watching.OTHERWISE
+    answers |= {name: lambda *_, **__: None for name in (*_NOTHING, *watching.NOTHING)}
+    answers |= {name: lambda *_, **__: 0 for name in (*_ZERO, *watching.ZERO)}
     with contextlib.ExitStack() as stack:
         for name, answer in answers.items():
-            if hasattr(torch.cuda, name):
-                stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+            for module in _MODULES:
+                if hasattr(module, name):
+                    stack.enter_context(mock.patch.object(module, name, answer))
         for name in _MISSING:
             stack.enter_context(mock.patch.object(torch._C, name, return_value=0, create=True))
-        for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-            stack.enter_context(mock.patch.object(torch.cuda.nvtx, name, return_value=0))
+        stack.enter_context(watching.profilers())
         stack.enter_context(mock.patch.object(torch.backends.cuda, "is_built", return_value=True))
         stack.enter_context(mock.patch.object(torch.version, "cuda", torch.version.cuda or "12.8"))
         yield

@@ -51,6 +51,11 @@ def signs(content: Content) -> tuple[str, ...]:
     sure = tuple(name for name in _SURE if name in content)
     if sure:
         return sure
+    if all(name in content for name in ("model_name_or_path", "dataset_name")):
+        # TRL's command line (`trl sft --config`) needs no more than these and what differs from its defaults.
+        told = tuple(name for name in _TRL if name in content)
+        if len(told) > 1 and any(name in _TRL_ALONE for name in told) and not _FOREIGN & content.keys():
+            return told
     if _FOREIGN & content.keys() or any(isinstance(content.get(name), Mapping) for name in _SECTIONS):
         return ()
     if isinstance(content.get("fsdp"), str | list | bool):
