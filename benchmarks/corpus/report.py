@@ -110,44 +110,63 @@ def _second_page(paths: tuple[Path, Path, Path], title: str) -> None:
 
 
 _DRAWS = (
-    ("first", EXPECTED, RESULTS, "now"),
-    ("second", HELD, HELD_RESULTS, "now"),
-    ("third", THIRD, THIRD_RESULTS, "now"),
-    ("fourth", FOURTH, FOURTH_RESULTS, "now"),
-    ("fifth", FIFTH, FIFTH_RESULTS, "now"),
-    ("sixth", SIXTH, SIXTH_RESULTS, "now"),
-    ("seventh", SEVENTH, SEVENTH_RESULTS, "after"),
-    ("eighth", EIGHTH, EIGHTH_RESULTS, "after"),
+    ("first", EXPECTED, RESULTS),
+    ("second", HELD, HELD_RESULTS),
+    ("third", THIRD, THIRD_RESULTS),
+    ("fourth", FOURTH, FOURTH_RESULTS),
+    ("fifth", FIFTH, FIFTH_RESULTS),
+    ("sixth", SIXTH, SIXTH_RESULTS),
+    ("seventh", SEVENTH, SEVENTH_RESULTS),
+    ("eighth", EIGHTH, EIGHTH_RESULTS),
+    ("ninth", NINTH, NINTH_RESULTS),
 )
+_STATE = "one state"
+"""Label of what was measured on one state of the code."""
+_LATEST = (_STATE, "after", "now")
+"""Labels of what a script last gave, the latest first; the first run where it was right at once."""
 _KINDS = ("right", "misread", "wrong", "limit", "must be refused", "does not run", "not measured")
 
 
-def _now(script: str, found: dict[str, Any], label: str, argued: dict[str, list[str]]) -> str:
-    """The kind of one outcome; right where it is right, else as it is argued."""
-    outcome = (found.get(label) or (found.get("first", {}) if label == "after" else {})).get("outcome")
+def _last(found: dict[str, Any]) -> dict[str, Any]:
+    """The latest outcome there is."""
+    return next((found[label] for label in (*_LATEST, "first") if label in found), {})
+
+
+def _now(script: str, found: dict[str, Any], argued: dict[str, list[str]]) -> str:
+    """The kind of the latest outcome; right where it is right, else as it is argued."""
+    outcome = _last(found).get("outcome")
     if outcome is None:
         return "not measured"
     return "right" if outcome == "right" else argued.get(script, ["limit" if outcome == "refused" else "wrong"])[0]
 
 
 def _all() -> str:
-    """Every draw with one day's code: what can be captured, and what is."""
+    """Every draw: what can be captured, and what is; how much of it on one state of the code."""
     argued = json.loads(NOW_ARGUED.read_text())
-    lines = ["# All draws of scripts with the code of 2026-11-24", "", f"| draw | {' | '.join(_KINDS)} | captured |"]
-    lines += [f"|---|{'---:|' * (len(_KINDS) + 1)}"]
     whole: Counter[str] = Counter()
-    told = []
-    for name, expected, results, label in _DRAWS:
+    here: Counter[str] = Counter()
+    rows, told = [], []
+    for name, expected, results in _DRAWS:
         kept = json.loads(results.read_text()) if results.exists() else {}
-        rows = [row["script"] for row in json.loads(expected.read_text()) if row["runs"]]
-        kinds = {script: _now(script, kept.get(script, {}), label, argued) for script in rows}
-        counts = Counter(kinds.values())
-        whole += counts
-        lines.append(_line(name, counts))
-        told += [f"- {kinds[script]}: {script}: {argued.get(script, ['', ''])[1]}" for script in rows
+        scripts = [row["script"] for row in json.loads(expected.read_text()) if row["runs"]]
+        kinds = {script: _now(script, kept.get(script, {}), argued) for script in scripts}
+        whole += Counter(kinds.values())
+        here += Counter(kinds[script] for script in scripts if _STATE in kept.get(script, {}))
+        rows.append(_line(name, Counter(kinds.values())))
+        told += [f"- {kinds[script]}: {script}: {argued.get(script, ['', ''])[1]}" for script in scripts
                  if kinds[script] not in ("right", "not measured")]  # fmt: skip
-    lines += [_line("all", whole), ""]
-    lines += [
+    lines = [
+        "# All draws of scripts",
+        "",
+        f"{here.total()} of {whole.total()} scripts were measured on one state of the code (the last line of the table,"
+        " 2026-11-27); the others as they were last measured, between 2026-11-24 and then.",
+        "",
+        f"| draw | {' | '.join(_KINDS)} | captured |",
+        f"|---|{'---:|' * (len(_KINDS) + 1)}",
+        *rows,
+        _line("all", whole),
+        _line("of them, one state", here),
+        "",
         "Captured: right, and right but for an expectation that was misread from the text, of what can be captured:"
         " of all that runs here, less what must be refused, what does not run after all, and what was not measured.",
         "",

@@ -92,6 +92,7 @@ from gpu_plan.planner.capture.watch.observe import (
 )
 from gpu_plan.planner.capture.watch.step.recording import StepRecorder
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.build.quiet_imports import torchao_asked_again
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
@@ -167,6 +168,7 @@ class Window:
         """Installs all of it; `stack` closes it again, which only a script that never reaches a step sees."""
         if not does_without_transformers(Path(self._request.script)):
             flash = import_module("gpu_plan.planner.model.build.flash")  # transformers, before the answers stand
+            torchao_asked_again()
             planned = self._request.device
             if planned.capability_major is not None:
                 stack.enter_context(flash.flash_allowed())

@@ -95,6 +95,10 @@ def test_a_stand_in_tokenizer_has_the_models_vocabulary_and_ids() -> None:
     assert of_gpt2.padding_side == "left"
     assert of_gpt2.model_max_length == 1024
     assert len(of_gpt2("the model reads this")["input_ids"]) == 4
+    of_qwen = make(transformers.Qwen2Config(), {})  # its config names none, its class does
+    assert of_qwen.pad_token == "<pad>"
+    assert len(of_qwen) == transformers.Qwen2Config().vocab_size
+    assert make(transformers.LlamaConfig(), {}).pad_token is None
     of_bert = make(transformers.BertConfig(), {})
     pair = of_bert("the model", "reads this")
     assert len(pair["input_ids"]) == 2 + 2 + 3

@@ -1,5 +1,6 @@
 """Parts of a capture that need no child: what a batch is counted by, evaluators, launchers, counters, kernels."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from gpu_plan.planner.capture.answers.loaders import loaders
 from gpu_plan.planner.capture.request import PlannedDevice
 from gpu_plan.planner.capture.watch.evaluators import Evaluators
 from gpu_plan.planner.capture.watch.step.given import lengths_listed, samples_of
+from gpu_plan.planner.model.build.quiet_imports import torchao_asked_again, without_torchao
 from gpu_plan.planner.trace.kernels.attention import AttentionBackend, AttentionCall, choose_cuda_backend
 
 
@@ -144,3 +146,14 @@ def test_what_looks_at_a_gpu_is_answered() -> None:
     assert (ran, graphs.recorded) == ([1], 2)
     assert "CUDA graphs" in graphs.lines()[0]
     assert Graphs().lines() == ()
+
+
+def test_a_script_is_told_of_torchao_as_it_is_installed() -> None:
+    """transformers is imported without it, and kept its answer: "You need to have torchao"."""
+    from transformers.utils import import_utils
+
+    with without_torchao():
+        import_utils.is_torchao_available.cache_clear()
+        assert not import_utils.is_torchao_available()
+    torchao_asked_again()
+    assert import_utils.is_torchao_available() == (find_spec("torchao") is not None)

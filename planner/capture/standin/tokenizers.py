@@ -1,5 +1,6 @@
 """Tokenizers that are not at hand: one word one token, of the size of the model's vocabulary, with its special ids."""
 
+import inspect
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -125,7 +126,22 @@ def _special(config: Any, kind: str) -> dict[str, str]:
             found[name.removesuffix("_id")] = token
     if "eos_token" not in found:
         found["eos_token"] = found.get("bos_token", "<eos>")
+    if "pad_token" not in found and _pads(kind):
+        found["pad_token"] = "<pad>"
     return found
+
+
+def _pads(kind: str) -> bool:
+    """Whether such a model's tokenizer has a padding token though its config names none, as Qwen's do: its class's own
+    default (transformers models/qwen2/tokenization_qwen2.py). Llama's and GPT-2's have none: their scripts add one."""
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, tokenizer_class_from_name
+
+    name = TOKENIZER_MAPPING_NAMES.get(kind)
+    known = tokenizer_class_from_name(name) if isinstance(name, str) else None
+    if known is None:
+        return False
+    padding = inspect.signature(known.__init__).parameters.get("pad_token")
+    return padding is not None and isinstance(padding.default, str)
 
 
 def _first(number: Any) -> int | None:

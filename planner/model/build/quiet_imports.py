@@ -20,3 +20,10 @@ def without_torchao() -> Iterator[None]:
         yield
     finally:
         del sys.modules["torchao"]
+
+
+def torchao_asked_again() -> None:
+    """transformers keeps its first answer (utils/import_utils.py: is_torchao_available); a script may want torchao."""
+    asked = sys.modules.get("transformers.utils.import_utils")
+    if asked is not None:
+        asked.is_torchao_available.cache_clear()
