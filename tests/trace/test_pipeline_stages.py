@@ -16,6 +16,8 @@ from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.stages import cut, stage_output
 from tests.accuracy.architectures import ARCHITECTURES
+from tests.support.ranks.piped.case import PipedCase
+from tests.support.ranks.piped.replay import replayed, stream_of
 from tests.support.sample import sample
 
 CLASSES = {Schedule.INTERLEAVED: real.ScheduleInterleaved1F1B, Schedule.ZERO_BUBBLE: real.ScheduleInterleavedZeroBubble}
@@ -88,3 +90,13 @@ def test_what_cannot_be_cut_is_named(name: str) -> None:
     model = build_model(ARCHITECTURES[name].config())
     with pytest.raises(CannotSplitError, match=type(model).__name__):
         cut(model, StageCut(first=0, end=1, layers=2))
+
+
+@pytest.mark.parametrize(
+    ("local", "schedule", "rest"), [(1, Schedule.ONE_F_ONE_B, 798_784), (2, Schedule.INTERLEAVED, 962_688)]
+)
+def test_stages_that_fsdp_shards_reduce_anew_in_every_step(local: int, schedule: Schedule, rest: int) -> None:
+    """What stands between two steps: four real ranks' own figures (tests/accuracy/test_distributed_pipeline.py)."""
+    case = PipedCase(architecture="llama-3", strategy="fsdp_pp", pipelines=2, schedule=schedule, local=local)
+    figures = replayed(stream_of(case, 0), case.micro_batch)
+    assert [figures["rest 0"], figures["rest 1"]] == [rest, rest]

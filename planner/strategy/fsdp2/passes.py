@@ -74,7 +74,7 @@ class Passes:
     def backward(self, in_pass: Pass, unsharded: dict[str, Unsharded]) -> None:
         """Gathers units before their backward, one ahead; reduces each unit's gradients after it."""
         builder = self._builder
-        self._reduced.clear()
+        self.begin_reducing()
         order = self._layout.backward_order()
         prefetched: dict[str, Handle | None] = {}
         reduce_input: Handle | None = None
@@ -93,6 +93,10 @@ class Passes:
             builder.free(builder.at_end(in_pass), reduce_input)
         builder.free_each(builder.at_end(in_pass), self._in_all_reduce)
         self._in_all_reduce.clear()
+
+    def begin_reducing(self) -> None:
+        """A backward pass reduces anew, or a step whose stages reduce when all of theirs are over."""
+        self._reduced.clear()
 
     def add_gradients(self, in_pass: Pass) -> None:
         """Later micro steps' gradients are added in place to the first's, which stand whole until they are reduced."""

@@ -73,6 +73,7 @@ def _reduce(
 ) -> None:
     """Every unit, in the order of `named_modules`, once its stage's last backward is over."""
     in_pass = next(p for p in builder.last_passes if p.iteration == iteration)
+    passes.begin_reducing()
     for span in reversed(builder.rank.spans):
         reduce_input = None
         position = span.backward[1] - 1
