@@ -148,6 +148,24 @@ def _refused_experts(model: Architecture, layout: Layout) -> str | None:
         return f"--tp {layout.tensor} does not divide the {experts.shared_width} of the experts that all tokens go to"
     if layout.tensor > 1 and not layout.sequence:
         return "experts beside --tp need sequence parallel (Megatron refuses them without): drop the setting"
+    if layout.load != 1:
+        return _refused_load(layout) or _refused_dispatcher(layout)
+    return _refused_dispatcher(layout)
+
+
+def _refused_load(layout: Layout) -> str | None:
+    """Why a rank's experts cannot be chosen so often, in one line."""
+    asked = f"--set megatron.expert_load={layout.load:g}"
+    if layout.expert == 1:
+        return f"{asked}: every rank has all experts, hence all their tokens: add --ep"
+    if layout.capacity is not None:
+        return f"{asked}: --set megatron.expert_capacity gives every expert as many tokens: drop one of them"
+    if not 0 < layout.load <= layout.expert:
+        return f"{asked}: give a share above 0, and at most {layout.expert}, which is every token to one of its ranks"
+    return None
+
+
+def _refused_dispatcher(layout: Layout) -> str | None:
     if layout.dispatcher == "flex":
         return (
             "--set megatron.dispatcher=flex sends tokens by DeepEP, HybridEP or NCCL's own kernels, whose buffers lie"

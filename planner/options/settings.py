@@ -151,6 +151,7 @@ SETTINGS: Mapping[str, Setting] = {
     "megatron.expert_capacity": Setting(
         "norm", "tokens that an expert takes at most, of an even share; others are dropped, 0: none (0)"
     ),
+    "megatron.expert_load": Setting("norm", "tokens that come to a rank's experts, of an even share (1)"),
     "megatron.first_layers": Setting("count", "layers of the first pipeline rank (as many as others)", 1),
     "megatron.last_layers": Setting("count", "layers of the last pipeline rank (as many as others)", 1),
     "megatron.embedding_counts": Setting("flag", "whether the first stage has a layer less, for its embedding (false)"),

@@ -87,6 +87,7 @@ SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "megatron.expert_tensor": (2,), "megatron.first_layers": (1,), "megatron.last_layers": (1,),
     "megatron.dispatcher": ("allgather", "flex"), "megatron.router_dtype": ("bfloat16",),
     "megatron.grouped_experts": ("false",), "megatron.expert_capacity": (1.5,),
+    "megatron.expert_load": (1.5,),
     "megatron.embedding_counts": ("true",), "megatron.loss_counts": ("true",),
     "pipeline.split": ("balanced",), "cp.rotation": ("alltoall",), "checkpoint.offload": ("true",),
     "ddp.gradient_as_bucket_view": ("true",), "zero.reduce_bucket_size": (3000,),
@@ -124,7 +125,7 @@ BESIDE: Mapping[str, Values] = {
     "pipeline.split": {"pp": 2}, "quant.storage": {"peft": "qlora"}, "quant.upcast": {"peft": "qlora"},
     "megatron.context_comm": {"cp": 2}, "megatron.fp8_recipe": {"precision": "fp8-mixed"},
     "megatron.fp8_params": {"precision": "fp8-mixed"},
-    "megatron.dispatcher": {"ep": 2}, "megatron.expert_capacity": {"ep": 2}, 
+    "megatron.dispatcher": {"ep": 2}, "megatron.expert_capacity": {"ep": 2}, "megatron.expert_load": {"ep": 2},
     "megatron.group_size": {"pp": 2, "schedule": "interleaved", "vpp": 2},
     "megatron.embedding_counts": {"pp": 2, "set": {"megatron.loss_counts": "true"}},
     "megatron.loss_counts": {"pp": 2, "set": {"megatron.embedding_counts": "true"}},
@@ -134,7 +135,8 @@ BESIDE: Mapping[str, Values] = {
 """What an option says something about, given beside it in a further pair."""
 
 OF_EXPERTS = frozenset(
-    f"megatron.{name}" for name in ("dispatcher", "router_dtype", "grouped_experts", "expert_capacity", "expert_tensor")
+    f"megatron.{name}"
+    for name in ("dispatcher", "router_dtype", "grouped_experts", "expert_capacity", "expert_load", "expert_tensor")
 )
 """Settings that say something about a model with experts alone."""
 

@@ -110,6 +110,38 @@ def test_every_way_to_experts_holds_about_the_same(layout, dispatcher):
     assert profile(other, 0).at_peak[Category.ACTIVATIONS] == pytest.approx(plain, rel=0.15)
 
 
+@pytest.mark.parametrize("dispatcher", ["alltoall", "allgather"])
+def test_a_rank_whose_experts_are_chosen_more_often_computes_more_rows(dispatcher):
+    job = replace(WITH_EXPERTS, layout=Layout(expert=4, dispatcher=dispatcher))
+    even, more, fewer = (
+        profile(replace(job, layout=replace(job.layout, load=load)), 0).at_peak[Category.ACTIVATIONS]
+        for load in (1.0, 1.5, 0.75)
+    )
+    # Of a row its input, both halves of the gate, their product and its weight at least.
+    rows = 4 * 2 * 256 * 2
+    assert more - even >= rows / 2 * 2 * (512 + 3 * 256)
+    assert (more - even) / (even - fewer) == pytest.approx(2, rel=0.02)
+
+
+def test_muon_keeps_one_moment_of_a_matrix_and_adam_both_of_the_rest():
+    whole = replace(JOB, rules=replace(JOB.rules, data_parallel=4, distributed=False, muon="whole"))
+    words = 2 * 4096 * 512
+    norms = 9 * 512
+    matrices = _parameters() - words - norms
+    found = profile(whole, 0).at_peak
+    assert found[Category.OPTIMIZER_STATE] == 8 * matrices + 12 * (words + norms)
+    # 27 parameters, smallest first, dealt out there and back: the fourth and fifth of every eight come to rank 3, which
+    # are two norms, two projections of attention and two matrices of 512 by 1,024.
+    shares = [
+        profile(replace(whole, rules=replace(whole.rules, muon="layer_wise", data_rank=rank)), 0).at_peak
+        for rank in range(4)
+    ]
+    states = [share[Category.OPTIMIZER_STATE] for share in shares]
+    assert sum(states) == found[Category.OPTIMIZER_STATE]
+    assert states[3] == 12 * 2 * 512 + 8 * (2 * 512 * 512 + 2 * 512 * 1024)
+    assert {share[Category.GRADIENTS] for share in shares} == {found[Category.GRADIENTS]}
+
+
 def test_latent_attention_keeps_what_is_compressed():
     latent = LatentAttention(query_rank=192, key_value_rank=128, head_dim=64, rotary_dim=32, value_dim=64)
     job = replace(JOB, model=replace(MODEL, groups=8, head_dim=96, latent=latent))

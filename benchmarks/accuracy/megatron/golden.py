@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.accuracy.megatron.jobs import Job
 from benchmarks.accuracy.megatron.recorded import workspace_before
@@ -17,7 +17,7 @@ _GPT2_WORDS = 50257
 _WORKSPACE = 8 * 4096 * 1024
 """`:4096:8`, in KiB (pytorch aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize)."""
 _NOT_PLANNED = (
-    "--use-megatron-fsdp", "--optimizer",
+    "--use-megatron-fsdp",
     "--pipeline-model-parallel-layout", "--use-transformer-engine-op-fuser", "--cuda-graph-impl",
     "--export-kd-cfg", "--hybrid-layer-pattern", "--hybrid-override-pattern",
     "--overlap-moe-expert-parallel-comm", "--recompute-modules", "--fine-grained-activation-offloading",
@@ -63,6 +63,8 @@ def _not_planned(row: Mapping[str, Any]) -> str:
     family = row["case"].split("/")[0]
     if family not in ("gpt", "moe"):
         return f"{family} models"
+    if row["args"].get("--optimizer") not in (None, "adam", "muon"):
+        return f"--optimizer {row['args']['--optimizer']}"
     return next((flag for flag in _NOT_PLANNED if row["args"].get(flag) not in (None, False)), "")
 
 
@@ -81,6 +83,9 @@ def job_of(row: Mapping[str, Any]) -> Job:
             expert_data_parallel=max(1, world // (parallel["ep"] * expert_tensor * parallel["pp"])),
             instances=int(args.get("--num-distributed-optimizer-instances") or 1),
             distributed=bool(args.get("--use-distributed-optimizer")),
+            muon=_muon(args),
+            # The last rank of all is the last of its data parallel ranks.
+            data_rank=world // (parallel["tp"] * parallel["pp"]) - 1,
             # arguments.py: gradients of bf16 weights are added up in fp32, those of fp16 ones in fp16.
             gradient_bytes=2 if args.get("--fp16") else 4,
             overlap=bool(args.get("--overlap-grad-reduce")),
@@ -164,6 +169,12 @@ def _latent(args: Mapping[str, Any]) -> LatentAttention | None:
         value_dim=int(args["--v-head-dim"]),
         normed=bool(args.get("--qk-layernorm")),
     )
+
+
+def _muon(args: Mapping[str, Any]) -> Literal["no", "whole", "layer_wise"]:
+    if args.get("--optimizer") != "muon":
+        return "no"
+    return "layer_wise" if args.get("--use-distributed-optimizer") else "whole"
 
 
 def _workspace(row: Mapping[str, Any], capability: tuple[int, int]) -> int | None:

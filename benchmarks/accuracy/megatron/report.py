@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks.accuracy.megatron import b200, golden
+from benchmarks.accuracy.megatron import b200, golden, routing
 from benchmarks.accuracy.megatron.jobs import peak_of_blocks, profile
 
 PAGE = Path(__file__).parents[2] / "results" / "megatron.md"
@@ -54,11 +54,15 @@ def _of_golden(folder: Path) -> Iterator[str]:
     yield "| family | cases | median | 95th percentile |\n|---|---|---|---|"
     by_case: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     lines, left, tensors = [], Counter[str](), list[float]()
+    planned: dict[str, int] = {}
+    scored: list[golden.Row] = []
     for row in golden.rows(folder / "megatron_golden.json"):
         if row.job is None:
             left[row.why] += 1
             continue
         peak = peak_of_blocks(row.job, row.job.layout.pipeline - 1)
+        planned[row.id] = peak
+        scored.append(row)
         error = peak / row.measured - 1
         by_case[row.family, row.gpu, row.case].append(error)
         tensors.append(profile(row.job, row.job.layout.pipeline - 1).peak_allocated_bytes / row.measured - 1)
@@ -76,10 +80,10 @@ def _of_golden(folder: Path) -> Iterator[str]:
     yield (
         "\nGoals: 1 % median, 3 % at the 95th percentile. A tensor counts what the allocator's block has, with what"
         f" is not split off, as `max_memory_allocated` does; of tensors alone the median is {alone}. Beyond 3 % of"
-        " experts: one job whose top two of eight experts no loss keeps even, on eight GPUs with an expert each; it"
-        " measured 2.94 GiB on GB200 and 3.13 GiB on H100, where its arguments are the same."
+        " experts: three jobs on GB200 that are the same but for their optimizer, by what their data chose (below)."
     )
     yield f"\nEach case once for each GPU; not planned: {_words(left)}.\n"
+    yield from routing.lines(scored, planned)
     yield "| case | GPU | attention | predicted GiB | measured GiB | error |\n|---|---|---|---|---|---|"
     yield from lines
 

@@ -59,6 +59,7 @@ TRAITS = Traits(
             "megatron.router_dtype",
             "megatron.grouped_experts",
             "megatron.expert_capacity",
+            "megatron.expert_load",
             "megatron.first_layers",
             "megatron.last_layers",
             "megatron.embedding_counts",

@@ -65,6 +65,7 @@ def _layout(
         wide_router=settings.get("megatron.router_dtype", "float32") == "float32",
         grouped=flag(settings, "grouped_experts", True),
         capacity=share(settings, "expert_capacity"),
+        load=float(settings.get("megatron.expert_load", 1)),
         first_layers=number(settings, "first_layers"),
         last_layers=number(settings, "last_layers"),
         embedding_counts=flag(settings, "embedding_counts", False),

@@ -49,7 +49,9 @@ def notes_of(context: RankContext) -> tuple[str, ...]:
     if context.part.model.experts is not None and layout.capacity is None:
         notes.append(
             "tokens are counted as if every expert were chosen equally often: a rank whose experts are chosen more"
-            " often holds as much more of them"
+            " often holds as much more of them (--set megatron.expert_load=1.25 plans one with a quarter more)"
+            if layout.load == 1
+            else f"a rank's experts are counted with {layout.load:g} of an even share of the tokens, as was asked"
         )
     if context.part.model.next_tokens:
         notes.append(

@@ -8,6 +8,7 @@ Transformer Engine's FusedAdam (pytorch/optimizers/fused_adam.py).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from gpu_plan.planner.megatron import buffers
 from gpu_plan.planner.megatron.buffers import Held
@@ -44,7 +45,11 @@ class StateRules:
     float8_stored: bool = False
     """Whether weights of linear layers are stored in float8 (`--fp8-param-gather`), in buffers of their own."""
     data_rank: int = 0
-    """Which of the data parallel ranks it is: slices of the last one hold the padding."""
+    """Which of the data parallel ranks it is: slices of the last one hold the padding, and of whole parameters each has
+    its own."""
+    muon: Literal["no", "whole", "layer_wise"] = "no"
+    """Whether Muon steps what are matrices (`--optimizer muon`): of every parameter, or of those that are this rank's
+    (with `--use-distributed-optimizer --no-use-layer-wise-param-layout`)."""
 
 
 def place_states(
@@ -62,7 +67,9 @@ def place_states(
             # param_and_grad_buffer.py: a buffer for each type of parameters and gradients.
             for size in (_HALF, _NARROW):
                 alike = [parameter for parameter in own if stored_bytes(parameter, rules) == size]
-                if alike:
+                if alike and rules.muon != "no":
+                    total += place_muon(builder, alike, rules, 1 if rules.muon == "whole" else ranks)
+                elif alike:
                     total += _place(builder, alike, shared, rules, ranks, overlap, size)
     return total
 
@@ -111,3 +118,39 @@ def _place_main_gradients(builder: StreamBuilder, share: int, rules: StateRules)
     made = builder.alloc(builder.at_step(0), share * _WIDE, Category.GRADIENTS, "main gradients")
     builder.free(point(first.segment, -2), made)
     builder.alloc(builder.at_step(1), share * _WIDE, Category.GRADIENTS, "main gradients")
+
+
+def place_muon(builder: StreamBuilder, parameters: Sequence[ParameterInfo], rules: StateRules, ranks: int) -> int:
+    """States under Muon (optimizer/emerging_optimizers.py: _is_nonlinear_or_embedding, TensorParallelMuon): one moment
+    of a matrix, FusedAdam's two of the words' embedding, of the head and of what is no matrix; elements that it steps.
+
+    Weights and gradients are whole on each rank: layer-wise sharing turns the distributed optimizer's buffers off
+    (megatron/training/arguments.py: validate_args). A step's own tensors are not laid out: a micro batch holds more.
+    """
+    load = builder.at_load
+    for parameter in parameters:
+        builder.alloc(load(), parameter.numel * _HALF, Category.PARAMETERS, "weight", parameter.name)
+    whole = sum(parameter.numel for parameter in parameters)
+    builder.alloc(load(), whole * rules.gradient_bytes, Category.GRADIENTS, "gradient buffer")
+    own = owned(parameters, ranks, rules.data_rank % ranks)
+    for parameter in own:
+        builder.alloc(load(), parameter.numel * rules.main_bytes, Category.OPTIMIZER_STATE, "main parameters")
+    for parameter in own:
+        module = parameter.name.rpartition(".")[0]
+        matrix = len(parameter.shape) == _MATRIX and not module.endswith(_WORDS)
+        for name in ("momentum_buffer",) if matrix else ("exp_avg", "exp_avg_sq"):
+            builder.alloc(builder.at_step(0), parameter.numel * _WIDE, Category.OPTIMIZER_STATE, name)
+    return sum(parameter.numel for parameter in own)
+
+
+_MATRIX = 2
+_WORDS = ("word_embeddings", "output_layer")
+"""What language_module.py: setup_embeddings_and_output_layer marks; learned positions are a matrix to Muon."""
+
+
+def owned(parameters: Sequence[ParameterInfo], ranks: int, rank: int) -> list[ParameterInfo]:
+    """Whole parameters that a rank steps: smallest first, dealt out to the ranks there and back
+    (optimizer/layer_wise_optimizer.py: _shard_params_ping_pong)."""
+    turns = [*range(ranks), *reversed(range(ranks))]
+    dealt = enumerate(sorted(parameters, key=lambda parameter: parameter.numel))
+    return [parameter for place, parameter in dealt if turns[place % len(turns)] == rank]

@@ -219,6 +219,10 @@ def test_degrees_that_a_model_cannot_take(layout, length, said):
         (Layout(tensor=2), "need sequence parallel"),
         (Layout(dispatcher="flex"), "outside of torch's allocator"),
         (Layout(dispatcher="allgather", capacity=1.0), "pads what alltoall sends"),
+        (Layout(load=1.5), "every rank has all experts"),
+        (Layout(expert=2, load=2.5), "at most 2"),
+        (Layout(expert=2, load=0.0), "above 0"),
+        (Layout(expert=2, load=1.5, capacity=1.0), "drop one of them"),
     ],
 )
 def test_ways_to_experts_that_are_refused(layout, said):

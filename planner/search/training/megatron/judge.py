@@ -202,7 +202,7 @@ _COMMON = ("megatron.", "clip.", "memory.", "alloc.", "gpu.", "attention.")
 """Beginnings of settings that say something about a job whoever runs it."""
 
 
-_OF_EXPERTS = {"dispatcher", "router_dtype", "grouped_experts", "expert_capacity"}
+_OF_EXPERTS = {"dispatcher", "router_dtype", "grouped_experts", "expert_capacity", "expert_load"}
 
 
 def _not_its_own(evaluator: Judge, layout: Layout) -> str | None:

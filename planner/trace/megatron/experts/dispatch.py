@@ -12,16 +12,16 @@ from gpu_plan.planner.trace.megatron.group import exchange, gather, gather_into,
 
 
 class _Exchanged(torch.autograd.Function):
-    """tensor_parallel/mappings.py: _AllToAll."""
+    """tensor_parallel/mappings.py: _AllToAll; `rows` come for those that go."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ranks: int) -> torch.Tensor:
-        ctx.ranks = ranks
-        return exchange(x, ranks)
+    def forward(ctx: Any, x: torch.Tensor, ranks: int, rows: int) -> torch.Tensor:
+        ctx.ranks, ctx.rows = ranks, x.shape[0]
+        return exchange(x, ranks, rows)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
-        return exchange(grads[0], ctx.ranks), None
+        return exchange(grads[0], ctx.ranks, ctx.rows), None, None
 
 
 class _Gathered(torch.autograd.Function):
@@ -86,7 +86,8 @@ class AllToAll:
         self._held = (order, chosen, weights)
         if layout.expert == 1:
             return rows, picked
-        return _Exchanged.apply(rows, layout.expert), _Exchanged.apply(picked, layout.expert)
+        came = int(count * layout.load)
+        return _Exchanged.apply(rows, layout.expert, came), _Exchanged.apply(picked, layout.expert, came)
 
     def arrive(self, x: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """`dispatch_postprocess`: what an expert's own ranks got, together, and by expert."""
@@ -109,7 +110,7 @@ class AllToAll:
     def back(self, x: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """`token_combine` and `combine_postprocess`."""
         if self._layout.expert > 1:
-            x = _Exchanged.apply(x, self._layout.expert)
+            x = _Exchanged.apply(x, self._layout.expert, self._held[0].shape[0])
         found = unpermuted(x, self._held[0], shape, **_sums(self._layout))
         kept: torch.Tensor = _Beside.apply(found, self._held[2])
         # What is going to be run again remembers until then: this pass keeps nothing else.
@@ -151,7 +152,8 @@ class AllGather:
         """`dispatch_postprocess`."""
         local = self._experts.count // self._layout.expert
         most = capacity_of(self._experts, self._layout, x.shape[0])
-        count = x.shape[0] * self._experts.chosen // self._layout.expert if most is None else most * local
+        share = int(x.shape[0] * self._experts.chosen // self._layout.expert * self._layout.load)
+        count = share if most is None else most * local
         own = self._held[0][:, :local].contiguous()
         mine = weights[:, :local].contiguous()
         shape = x.shape
