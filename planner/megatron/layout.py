@@ -60,7 +60,7 @@ class Layout:
     """Tokens that an expert takes, of an even share, padded to it (`--moe-expert-capacity-factor`,
     `--moe-pad-expert-input-to-capacity`); None: as many as come."""
     load: float = 1.0
-    """Rows that come to a rank's experts, of an even share: what chooses them is data. No argument; it decides sizes."""
+    """Rows that come to a rank's experts, of an even share: data chooses, no argument does."""
     dispatcher: Literal["alltoall", "allgather", "flex"] = "alltoall"
     """How tokens get to their experts (`--moe-token-dispatcher-type`)."""
     wide_router: bool = False

@@ -1,7 +1,6 @@
 """A trace's operators as counted classes of equal work, so that a step is evaluated in microseconds."""
 
 import functools
-import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import IntEnum
@@ -23,8 +22,6 @@ _GATHERS = frozenset({"embedding"})
 _ALLOCATES = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 """They find memory and touch none of it: no kernel runs."""
 _BATCHED = frozenset({"bmm", "_grouped_mm"})
-_BUFFER_BYTES = 4
-"""Eight of reading and writing an fp32 element, less the four that the trace counts for one of 16 bits."""
 _KEPT_TRACES = 16
 
 
@@ -154,7 +151,6 @@ def collect(trace: StepTrace, *, each: bool = False) -> Operators:
     told = np.array([-1 if kind is None else NUM_CLASSES + attention.index(kind) for kind in kinds], dtype=np.int64)
     rates = np.where(has_flops & (told[trace.op_name] >= 0), told[trace.op_name], classes) if len(told) else classes
     items, grouped, misaligned = _item_bytes(trace), _grouped(trace), has_flops & _misaligned(trace)
-    bytes_fixed = bytes_fixed + _added_to_buffers(trace, grouped)
     wide = (classes == OperatorClass.MATMUL) & _wide(trace)
     allocates = _named(trace, _ALLOCATES)
     said = (rates, classes, trace.op_phase, items, grouped, misaligned, wide, allocates)
@@ -213,16 +209,6 @@ def _grouped(trace: StepTrace) -> NDArray[np.bool_]:
 
 def _named(trace: StepTrace, names: frozenset[str]) -> NDArray[np.bool_]:
     return np.isin(trace.op_name, [index for index, name in enumerate(trace.operator_names) if name in names])
-
-
-def _added_to_buffers(trace: StepTrace, grouped: NDArray[np.bool_]) -> FloatArray:
-    """Bytes that a gradient added to an fp32 buffer moves beyond those of one that is put into 16 bits."""
-    found = np.zeros(len(trace.op_name))
-    for operator in np.flatnonzero(grouped & _named(trace, frozenset({"mm"}))):
-        reads = trace.op_reads[trace.op_reads_at[operator] : trace.op_reads_at[operator + 1]]
-        sizes = [int(trace.tensor_shape[tensor].rpartition("]")[0].rpartition(" ")[2].strip("[")) for tensor in reads]
-        found[operator] = _BUFFER_BYTES * math.prod(sizes) if len(sizes) == 2 else 0
-    return found
 
 
 def _misaligned(trace: StepTrace) -> NDArray[np.bool_]:

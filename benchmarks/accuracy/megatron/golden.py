@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.accuracy.megatron.encoders.rows import as_gpt, other_of
 from benchmarks.accuracy.megatron.jobs import Job
 from benchmarks.accuracy.megatron.recorded import workspace_before
 from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
@@ -61,7 +62,7 @@ def rows(path: Path) -> Iterator[Row]:
 
 def _not_planned(row: Mapping[str, Any]) -> str:
     family = row["case"].split("/")[0]
-    if family not in ("gpt", "moe"):
+    if family not in ("gpt", "moe", "t5", "bert"):
         return f"{family} models"
     if row["args"].get("--optimizer") not in (None, "adam", "muon"):
         return f"--optimizer {row['args']['--optimizer']}"
@@ -71,6 +72,9 @@ def _not_planned(row: Mapping[str, Any]) -> str:
 def job_of(row: Mapping[str, Any]) -> Job:
     """The job that the arguments describe (megatron/training/arguments.py for what they leave out)."""
     args, parallel = row["args"], row["parallel"]
+    family = row["case"].split("/")[0]
+    if family in ("t5", "bert"):
+        args = as_gpt(family, args)
     model = _architecture(args)
     expert_tensor = int(parallel["etp"] or args.get("--expert-tensor-parallel-size") or parallel["tp"])
     capability = CAPABILITY[row["gpu"]["model"]]
@@ -96,6 +100,7 @@ def job_of(row: Mapping[str, Any]) -> Job:
         seq_len=int(args["--seq-length"]),
         capability=capability,
         workspace_bytes=_workspace(row, capability),
+        other=other_of(family, args),
     )
 
 

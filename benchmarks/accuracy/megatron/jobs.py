@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
+
+from torch import nn
 
 from gpu_plan.planner.megatron import schedules, stages
 from gpu_plan.planner.megatron.architecture import Architecture
@@ -17,12 +20,23 @@ from gpu_plan.planner.strategy.megatron.rank import RankJob, stream_of
 from gpu_plan.planner.strategy.megatron.states import StateRules
 from gpu_plan.planner.strategy.pipeline.rank import joined
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
 from gpu_plan.planner.trace.megatron.stage import build_stage, stage_batch
 from gpu_plan.planner.trace.parallel.tensor import ranks
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
+
+
+class Other(Protocol):
+    """A model of Megatron-core's that is no GPT; hashable."""
+
+    def build(self, part: Part) -> nn.Module:
+        """A stage's modules on meta, within a process group of the layout's ranks."""
+
+    def batch(self, part: Part, micro_batch: int, seq_len: int) -> TrainingBatch:
+        """What one micro batch is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +51,8 @@ class Job:
     seq_len: int
     capability: tuple[int, int]
     workspace_bytes: int | None = None
+    other: Other | None = None
+    """What is built of the architecture instead of a GPT."""
 
 
 def stream(job: Job, rank: int) -> tuple[RankStream, StepTrace]:
@@ -84,11 +100,12 @@ def peak_of_blocks(job: Job, rank: int) -> int:
 
 def _trace(job: Job, cut: StageCut) -> StepTrace:
     part = Part(model=job.model, layout=job.layout.own(), cut=cut)
-    return _traced(part, job.micro_batch, job.seq_len, job.capability)
+    return _traced(part, job.micro_batch, job.seq_len, job.capability, job.other)
 
 
 @cache
-def _traced(part: Part, micro_batch: int, seq_len: int, capability: tuple[int, int]) -> StepTrace:
+def _traced(part: Part, micro_batch: int, seq_len: int, capability: tuple[int, int], other: Other | None) -> StepTrace:
+    build, batch = (build_stage, stage_batch) if other is None else (other.build, other.batch)
     variant = StepVariant(
         regime=Regime(weights="bfloat16"),
         checkpointing=Checkpointing.NONE,
@@ -99,8 +116,8 @@ def _traced(part: Part, micro_batch: int, seq_len: int, capability: tuple[int, i
     )
     with ranks(part.group):
         tracer = Tracer(
-            model=build_stage(part),
-            make_batch=lambda _, samples, length: stage_batch(part, samples, length),
+            model=build(part),
+            make_batch=lambda _, samples, length: batch(part, samples, length),
             profile=CudaProfile(capability=capability, sm_count=132),
             has_sequence=True,
         )

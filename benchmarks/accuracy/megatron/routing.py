@@ -87,8 +87,8 @@ def lines(rows: list[Row], planned: dict[str, int]) -> Iterator[str]:
     runs = [row for row in rows if row.job is not None and len(rises().get(row.id, ())) > 1]
     yield "### Routing, by what stands between two steps\n"
     yield (
-        "These jobs have one expert a rank (two on four GPUs), two chosen for each token, and no loss that keeps choices"
-        " even (`--moe-aux-loss-coeff` is 0). A row more raises the planned peak by"
+        "These jobs have one expert a rank (two on four GPUs), two chosen for each token, and no loss that keeps"
+        " choices even (`--moe-aux-loss-coeff` is 0). A row more raises the planned peak by"
         f" {bytes_of_a_row(_job(runs[0])):,.0f} bytes, and {KEPT} of it stand until the next step (the dispatcher's"
         f" place and weight of it), {bytes_of_a_row(_job(runs[0])) / KEPT:.0f} to 1. Where a run's peak rose after its"
         " second step, what stood between steps rose with it, as many times less:\n"

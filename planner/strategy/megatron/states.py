@@ -102,11 +102,29 @@ def _place(
         for parameter in parameters:
             builder.alloc(load(), parameter.numel * size, Category.PARAMETERS, "weight", parameter.name)
     builder.alloc(load(), numel * rules.gradient_bytes, Category.GRADIENTS, "gradient buffer")
+    if not rules.distributed:
+        _place_main_copies(builder, parameters, rules)
+        _place_main_gradients(builder, share, rules)
+        return share
     builder.alloc(load(), share * rules.main_bytes, Category.OPTIMIZER_STATE, "main parameters")
     _place_main_gradients(builder, share, rules)
     for name, width in zip(("exp_avg", "exp_avg_sq"), rules.moment_bytes, strict=True):
         builder.alloc(builder.at_step(0), share * width, Category.OPTIMIZER_STATE, name)
     return share
+
+
+def _place_main_copies(builder: StreamBuilder, parameters: Sequence[ParameterInfo], rules: StateRules) -> None:
+    """A main parameter and both moments of each, one parameter after the other (Float16OptimizerWithFloat16Params:
+    `param.detach().clone().float()`; fused_adam.py: initialize_state)."""
+    for parameter in parameters:
+        copied = builder.alloc(builder.at_load(), parameter.numel * _HALF, Category.TEMPORARY, "clone", parameter.name)
+        size = parameter.numel * rules.main_bytes
+        builder.alloc(builder.at_load(), size, Category.OPTIMIZER_STATE, "main parameters", parameter.name)
+        builder.free(builder.at_load(), copied)
+    for parameter in parameters:
+        for name, width in zip(("exp_avg", "exp_avg_sq"), rules.moment_bytes, strict=True):
+            size = parameter.numel * width
+            builder.alloc(builder.at_step(0), size, Category.OPTIMIZER_STATE, name, parameter.name)
 
 
 def _place_main_gradients(builder: StreamBuilder, share: int, rules: StateRules) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
-from gpu_plan.planner.trace.megatron.functions import ScaledSoftmax
+from gpu_plan.planner.trace.megatron.functions import Gelu, ScaledSoftmax, SwiGlu
 from gpu_plan.planner.trace.megatron.group import all_sum, gather, gather_into, scatter_sum
 from gpu_plan.planner.trace.megatron.products.linear import Shared, dummy_of, input_gradient, product, weight_gradient
 from gpu_plan.planner.trace.megatron.products.norms import Norm
@@ -73,17 +73,33 @@ def _whole(buffer: torch.Tensor, x: torch.Tensor, ranks: int) -> torch.Tensor:
     return gather_into(part_of(buffer, x.shape[0] * ranks, *x.shape[1:]), x, ranks)
 
 
+class Biased(torch.autograd.Function):
+    """`output = output + bias` of LinearWithGradAccumulationAndAsyncCommunication: the gradient of what was without is
+    the same."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return x + bias
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        return grads[0], grads[0].reshape(-1, grads[0].shape[-1]).sum(dim=0)
+
+
 class LocalLinear(Gathers):
-    """ColumnParallelLinear or RowParallelLinear without bias; sizes are those of this rank."""
+    """ColumnParallelLinear or RowParallelLinear; sizes are those of this rank."""
 
     fuses = True
     """Whether its weight's gradient may go straight into the buffer."""
 
-    def __init__(self, inputs: int, outputs: int, shared: Shared, *, column: bool) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, shared: Shared, *, column: bool, bias: bool = False, apart: bool = False
+    ) -> None:
+        """`apart`: whether the bias is handed on instead of added (`skip_bias_add`)."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs, dtype=torch.bfloat16, device="meta"))
-        self.bias = None
-        self._shared, self._column = shared, column
+        self.bias = nn.Parameter(torch.empty(outputs, dtype=torch.bfloat16, device="meta")) if bias else None
+        self._shared, self._column, self._apart = shared, column, apart
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         buffer = self.gathered if self._column and self._shared.gathers else None
@@ -92,7 +108,10 @@ class LocalLinear(Gathers):
         )
         if not self._column and self._shared.ranks > 1:
             out = _Summed.apply(out, self._shared)
-        return out
+        if self.bias is None or self._apart:
+            return out
+        biased: torch.Tensor = Biased.apply(out, self.bias)
+        return biased
 
 
 class TorchNorm(nn.Module):
@@ -117,16 +136,17 @@ class LocalCore(Gathers):
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         rows, batch, heads, _ = q.shape
+        keys = k.shape[0]
         if k.shape[2] != heads:
             k, v = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (k, v))
         q = q.reshape(rows, batch * heads, -1)
-        k = k.view(k.shape[0], batch * heads, -1)
+        k = k.view(keys, batch * heads, -1)
         assert self.gathered is not None
-        beside = part_of(self.gathered, batch * heads, rows, rows)
+        beside = part_of(self.gathered, batch * heads, rows, keys)
         scores = torch.baddbmm(
             beside, q.transpose(0, 1), k.transpose(0, 1).transpose(1, 2), beta=0.0, alpha=self._scale
         )
-        probabilities = self._softmax(scores.view(batch, heads, rows, rows))
+        probabilities = self._softmax(scores.view(batch, heads, rows, keys))
         del scores
         probabilities = self.dropout(probabilities)
         v = v.view(v.shape[0], batch * heads, -1)
@@ -151,9 +171,11 @@ class LocalAttention(nn.Module):
         super().__init__()
         self._groups, self._size = max(1, model.groups // layout.tensor), model.head_dim
         self._heads = model.heads // layout.tensor
-        self.linear_qkv = LocalLinear(model.hidden, (self._heads + 2 * self._groups) * self._size, shared, column=True)
+        outputs, biases = (self._heads + 2 * self._groups) * self._size, model.biases
+        self.linear_qkv = LocalLinear(model.hidden, outputs, shared, column=True, bias=biases)
         self.core_attention = LocalCore(model, layout)
-        self.linear_proj = LocalLinear(self._heads * self._size, model.hidden, shared, column=False)
+        inputs = self._heads * self._size
+        self.linear_proj = LocalLinear(inputs, model.hidden, shared, column=False, bias=biases, apart=True)
         self._again = layout.runs_again("core_attn")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -173,15 +195,20 @@ class LocalAttention(nn.Module):
 class LocalMlp(nn.Module):
     """mlp.py: MLP of the local layers, or of one expert, whose rows have weights."""
 
-    def __init__(self, model: Architecture, shared: Shared, width: int) -> None:
+    def __init__(self, model: Architecture, shared: Shared, width: int, *, biases: bool = False) -> None:
         super().__init__()
         self._gated = model.gated
-        self.linear_fc1 = LocalLinear(model.hidden, width * (2 if model.gated else 1), shared, column=True)
-        self.linear_fc2 = LocalLinear(width, model.hidden, shared, column=False)
+        outputs = width * (2 if model.gated else 1)
+        self.linear_fc1 = LocalLinear(model.hidden, outputs, shared, column=True, bias=biases, apart=True)
+        self.linear_fc2 = LocalLinear(width, model.hidden, shared, column=False, bias=biases, apart=True)
 
     def forward(self, x: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
         wide = self.linear_fc1(x)
-        if self._gated:
+        narrow: torch.Tensor
+        if self.linear_fc1.bias is not None:
+            # mlp.py: bias_activation_fusion, in one kernel (fused_bias_gelu.py, fused_bias_swiglu.py).
+            narrow = (SwiGlu if self._gated else Gelu).apply(wide, self.linear_fc1.bias)
+        elif self._gated:
             gate, up = torch.chunk(wide, 2, dim=-1)
             narrow = nn.functional.silu(gate) * up
         else:

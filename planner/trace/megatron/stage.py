@@ -113,7 +113,7 @@ def all_reduced(x: torch.Tensor, ranks: int) -> torch.Tensor:
     return found
 
 
-class _Embedding(nn.Module):
+class Embedding(nn.Module):
     """LanguageModelEmbedding."""
 
     def __init__(self, model: Architecture, layout: Layout) -> None:
@@ -145,7 +145,7 @@ class _Block(nn.Module):
 
     def __init__(self, model: Architecture, layout: Layout, cut: StageCut) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(_layer(model, layout, number) for number in range(cut.first, cut.end))
+        self.layers = nn.ModuleList(layer_of(model, layout, number) for number in range(cut.first, cut.end))
         norm = local_norm(model) if layout.local else Norm(model.hidden, bias=model.norm == "layer")
         self.final_layernorm = norm if cut.is_last else None
         self._layout = layout
@@ -170,12 +170,12 @@ def _through(layers: Any, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _layer(model: Architecture, layout: Layout, number: int) -> Layer:
+def layer_of(model: Architecture, layout: Layout, number: int) -> Layer:
     has_experts = model.experts is not None and model.experts.has(number)
     if layout.local:
         shared = shared_of(layout)
         attention: nn.Module = LocalAttention(model, layout, shared)
-        dense: nn.Module = LocalMlp(model, shared, model.intermediate // layout.tensor)
+        dense: nn.Module = LocalMlp(model, shared, model.intermediate // layout.tensor, biases=model.biases)
     else:
         attention = SelfAttention(model, layout) if model.latent is None else LatentSelfAttention(model, layout)
         dense = Mlp(model, layout, model.intermediate)
@@ -189,10 +189,10 @@ class Stage(nn.Module):
     def __init__(self, model: Architecture, layout: Layout, cut: StageCut) -> None:
         super().__init__()
         predicts = model.next_tokens if cut.is_last else 0
-        self.embedding = _Embedding(model, layout) if cut.is_first or predicts else None
+        self.embedding = Embedding(model, layout) if cut.is_first or predicts else None
         self.decoder = _Block(model, layout, cut)
         self.mtp = nn.ModuleList(
-            PredictionLayer(model, layout, _layer(model, layout, model.layers - 1)) for _ in range(predicts)
+            PredictionLayer(model, layout, layer_of(model, layout, model.layers - 1)) for _ in range(predicts)
         )
         self.output_layer = Head(model, layout) if cut.is_last else None
         self._first = cut.is_first
@@ -270,7 +270,7 @@ def _gathered(part: Part, length: int) -> int:
 
 
 def run_part(
-    stage: Stage, part: Part, batch: TrainingBatch, tracker: "ModuleTracker", recorder: "Recorder"
+    stage: nn.Module, part: Part, batch: TrainingBatch, tracker: "ModuleTracker", recorder: "Recorder"
 ) -> tuple[Any, ...]:
     """One micro batch forward and backward (core/pipeline_parallel/schedules.py: forward_step, backward_step); returns
     what the schedule may still hold: the output, the loss and what is sent back."""

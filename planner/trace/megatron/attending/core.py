@@ -58,9 +58,10 @@ class Attention(nn.Module):
             return found
         if not all(x.is_contiguous() for x in (q, k, v)) and not _interleaved(q, k, v):
             q, k, v = (x.contiguous() for x in (q, k, v))
-        return self._unfused(q, k, v)
+        return self.unfused(q, k, v)
 
-    def _unfused(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def unfused(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """UnfusedDotProductAttention, of tensors that lie as it takes them."""
         rows, batch, heads, _ = q.shape
         if k.shape[2] != heads:
             k, v = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (k, v))

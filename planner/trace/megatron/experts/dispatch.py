@@ -75,6 +75,8 @@ class AllToAll:
         """Nothing is gathered in a buffer that stays."""
         self._held: tuple[Any, ...] = ()
         """What it remembers between its calls; Megatron-core's does so until the next micro batch."""
+        self._sent = 0
+        """Rows that went, which come back."""
 
     def send(self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """`dispatch_preprocess` and `token_dispatch`: x is [tokens, hidden]."""
@@ -82,6 +84,7 @@ class AllToAll:
         most = capacity_of(experts, layout, x.shape[0])
         count = x.shape[0] * experts.chosen if most is None else most * experts.count
         padded = most is not None
+        self._sent = count
         rows, picked, order = permuted(x, weights, chosen, count, fused=layout.permute_fusion, padded=padded)
         self._held = (order, chosen, weights)
         if layout.expert == 1:
@@ -110,7 +113,7 @@ class AllToAll:
     def back(self, x: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """`token_combine` and `combine_postprocess`."""
         if self._layout.expert > 1:
-            x = _Exchanged.apply(x, self._layout.expert, self._held[0].shape[0])
+            x = _Exchanged.apply(x, self._layout.expert, self._sent)
         found = unpermuted(x, self._held[0], shape, **_sums(self._layout))
         kept: torch.Tensor = _Beside.apply(found, self._held[2])
         # What is going to be run again remembers until then: this pass keeps nothing else.
