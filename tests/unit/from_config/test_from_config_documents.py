@@ -333,6 +333,11 @@ def test_openrlhf_dpo() -> None:
         (VERL.replace("model_path=Qwen", "other=Qwen"), "$model_path, which the file does not set"),
         (VERL.replace("name=sglang", "name=trtllm"), "a document has vllm and sglang"),
         (VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer"), "Megatron's workers"),
+        (
+            VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer").rstrip()
+            + " actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4\n",
+            "plan MODEL --gpus SPEC --strategy megatron --tp 4",
+        ),
         (VERL.replace("optimizer_offload=True", "optimizer_offload=False"), "a document does not say"),
         (VERL.replace("ppo_micro_batch_size_per_gpu=16", ""), "ppo_micro_batch_size_per_gpu is missing"),
         (VERL.replace("_per_gpu=16", "=1"), "it must give each one"),
