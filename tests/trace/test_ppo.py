@@ -143,6 +143,23 @@ def test_a_shared_critic_is_planned(
     assert any("TRL 0.9 as LLaMA-Factory runs it" in line["text"] for line in document["assumptions"])
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--recipe", "dpo", "--critic", "shared"), "--recipe dpo has no critic"),
+        (("--critic", "shared"), "add --recipe ppo"),
+        (("--set", "lora.beside=2"), "--set lora.beside needs"),
+        (("--peft", "lora", "--set", "lora.beside=99"), "write a number up to 16"),
+    ],
+)
+def test_a_critic_of_nothing_is_one_line(
+    words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    assert main([str(tmp_path), "--gpus", "1xT4", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_value_head_is_asked_for_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     how = ("--gpus", "1xT4", "--pin", "--set", "loss.variant=trl-0.9-ppo")

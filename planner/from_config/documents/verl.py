@@ -241,7 +241,7 @@ def _of_megatron(asked: Asked, what: str) -> InputError:
 def _check(asked: Asked) -> None:
     """InputError for what would be planned as something else."""
     if str(asked.value(f"{ACTOR}.strategy")).lower() == _MEGATRON:
-        raise _of_megatron(asked, f"{ACTOR}.strategy")
+        raise _of_megatron(asked, f"{ACTOR}.strategy is {_MEGATRON}")
     sharded = "a document has FSDP's workers over all devices"
     asked.refuse(f"{ACTOR}.strategy", tuple(_STRATEGIES), sharded)
     asked.refuse("critic.strategy", tuple(_STRATEGIES), sharded)

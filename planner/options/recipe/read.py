@@ -8,7 +8,7 @@ from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.recipe.engine import ENGINE_WORDS, EngineGiven, read_engine
 from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
-from gpu_plan.planner.workload.recipes import CALLED, RECIPES, REFERENCES, Recipe
+from gpu_plan.planner.workload.recipes import CALLED, PPO, RECIPES, REFERENCES, Recipe
 from gpu_plan.planner.workload.training import Attention
 
 _ROLLOUTS = ("generations", "reward-model")
@@ -62,6 +62,8 @@ class RecipeGiven:
 def refuse_strays(words: Mapping[str, str]) -> None:
     """UsageError for options of a recipe where none is named."""
     for name in RECIPE_WORDS:
+        if name == "critic" and name in words:
+            raise UsageError(f"--critic is about PPO's: add --recipe {PPO}")
         if name in words:
             raise UsageError(f"--{name} is about a job of several models: add --recipe, such as --recipe dpo")
 
@@ -69,6 +71,8 @@ def refuse_strays(words: Mapping[str, str]) -> None:
 def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGiven:
     """What the words mean; UsageError in one line for every value that makes no sense."""
     recipe = _recipe(words["recipe"])
+    if "critic" in words:
+        raise UsageError(f"--recipe {recipe.name} has no critic: leave --critic out")
     if words.get("stack", _STACK).lower() != _STACK:
         raise UsageError(f"--recipe {recipe.name} is TRL's {recipe.trainer}: leave --stack {words['stack']} out")
     if "fused-loss" in words or any(word.startswith("kernels.") for word in settings):

@@ -334,8 +334,9 @@ def test_openrlhf_dpo() -> None:
         (VERL.replace("name=sglang", "name=trtllm"), "a document has vllm and sglang"),
         (VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer"), "Megatron's workers"),
         (
-            VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer").rstrip()
-            + " actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4\n",
+            VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer").replace(
+                "actor.ppo_micro_batch_size_per_gpu=16", "actor.megatron.tensor_model_parallel_size=4"
+            ),
             "plan MODEL --gpus SPEC --strategy megatron --tp 4",
         ),
         (VERL.replace("optimizer_offload=True", "optimizer_offload=False"), "a document does not say"),
