@@ -210,3 +210,13 @@ def test_a_script_that_never_uses_the_gpu_is_planned_and_it_is_said(tmp_path: Pa
     assert outcome.facts is not None
     assert outcome.facts.micro_batch == 1
     assert any("puts nothing on a GPU" in note for note in outcome.facts.notes)
+
+
+def test_a_tokenizer_in_a_part_of_a_pipeline_is_at_hand(tmp_path: Path) -> None:
+    """A pipeline's own folder has neither a config nor a tokenizer: its parts have, however few words they know."""
+    from gpu_plan.planner.capture.standin.tokenizers import _is_here
+
+    (tmp_path / "tokenizer_3").mkdir()
+    (tmp_path / "tokenizer_3" / "tokenizer.json").write_text("{}")
+    assert _is_here(tmp_path, {"subfolder": "tokenizer_3"})
+    assert not _is_here(tmp_path, {"subfolder": None})

@@ -48,19 +48,20 @@ def _take(owner: Any, told: Told) -> None:
         try:
             found = original(cls, name, *args, **kwargs)
         except (OSError, ValueError, TypeError, AttributeError) as problem:
-            if _is_here(name):
+            if _is_here(name, kwargs):
                 raise
             return _made(str(name), kwargs, told, problem)
         # Without any file, transformers 5 makes some classes with no vocabulary, and says nothing.
-        empty = hasattr(found, "get_vocab") and len(found) < _FEWEST and not _is_here(name)
+        empty = hasattr(found, "get_vocab") and len(found) < _FEWEST and not _is_here(name, kwargs)
         return _made(str(name), kwargs, told, None) if empty else found
 
     owner.from_pretrained = classmethod(from_pretrained)
 
 
-def _is_here(name: Any) -> bool:
-    """Whether a folder has a tokenizer of its own, which then is what fails."""
-    return any(os.path.exists(os.path.join(str(name), file)) for file in _FILES)
+def _is_here(name: Any, options: Mapping[str, Any]) -> bool:
+    """Whether a folder, or the part of a pipeline that is asked of it, has a tokenizer of its own, which then fails."""
+    folder = os.path.join(str(name), str(options.get("subfolder") or ""))
+    return any(os.path.exists(os.path.join(folder, file)) for file in _FILES)
 
 
 def _made(name: str, options: Mapping[str, Any], told: Told, problem: Exception | None) -> Any:
