@@ -15,10 +15,13 @@ import torch
 from gpu_plan.planner.trace.inputs.known import KnownValues
 
 
-def even_choices(top_k_index: torch.Tensor, experts: int) -> torch.Tensor:
-    """Indices like `top_k_index` [tokens, experts per token], each expert as often as the others: made of operators, so
-    that their values can be followed."""
-    return (torch.arange(top_k_index.numel(), device=top_k_index.device) % experts).view(top_k_index.shape)
+def even_choices(top_k_index: torch.Tensor, experts: int, own: int) -> torch.Tensor:
+    """Indices like `top_k_index` [tokens, experts per token], each expert as often as the others, and each rank's `own`
+    as often as another's where there are fewer choices than experts: ranks take turns. Made of operators, so that their
+    values can be followed."""
+    place = torch.arange(top_k_index.numel(), device=top_k_index.device)
+    ranks = experts // own
+    return (place % ranks * own + place // ranks % own).view(top_k_index.shape)
 
 
 def crowded_choices(top_k_index: torch.Tensor, experts: int, own: int) -> torch.Tensor:
@@ -44,8 +47,7 @@ def dispatched(known: KnownValues, *, crowded: bool = False) -> Iterator[None]:
 
     def chosen(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
         experts = self.num_local_experts * self.ep_mesh.size()
-        choices = crowded_choices(top_k_index, experts, self.num_local_experts) if crowded else None
-        choices = even_choices(top_k_index, experts) if choices is None else choices
+        choices = (crowded_choices if crowded else even_choices)(top_k_index, experts, self.num_local_experts)
         return dispatch(self, hidden_states, choices, top_k_weights)
 
     def exchanged(received: Any, sent: Any, group: Any = None) -> None:

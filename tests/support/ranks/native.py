@@ -86,7 +86,7 @@ def choose(*, crowded: bool) -> None:
     def chosen(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
         own = self.num_local_experts
         experts = own * self.ep_mesh.size()
-        choices = crowded_choices(top_k_index, experts, own) if crowded else even_choices(top_k_index, experts)
+        choices = (crowded_choices if crowded else even_choices)(top_k_index, experts, own)
         return _DISPATCH[0](self, hidden_states, choices, top_k_weights)
 
     AllToAllEP._dispatch_tokens = chosen
