@@ -270,7 +270,8 @@ _DEGREES = {
 def _settings_of(choice: StrategyChoice) -> tuple[str, ...]:
     """What the search may have set of a plan beside its options."""
     every = [f"checkpoint.every={choice.checkpoint_every}"] if choice.checkpoint_every > 1 else []
-    return (*every, *([] if choice.reshards else ["fsdp.reshard_after_forward=false"]))
+    segments = ["alloc.expandable_segments=true"] if choice.expandable_segments else []
+    return (*every, *([] if choice.reshards else ["fsdp.reshard_after_forward=false"]), *segments)
 
 
 _ORDER = ("task", *dict.fromkeys((*TRAINING.choices, *GENERATION.choices)))

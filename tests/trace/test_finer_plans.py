@@ -131,3 +131,18 @@ def test_segments_grow_where_blocks_alone_keep_a_plan_from_fitting(provider: Tra
     assert settings_of(search(said)) == {()}
     roomy = search(task_of(provider, job))
     assert all((EXPANDS, "true") not in plan.family.settings for plan in roomy.plans)
+
+
+def test_segments_grow_for_ranks_that_share_a_model_too(provider: TraceProvider) -> None:
+    """Llama-3.1-405B on 128 H100: FSDP2 × TP was tight, and offload stood first."""
+    job = replace(JOB, strategy="tp", tensor_parallel=2, micro_batch=64, checkpointing=Checkpointing.NONE)
+    wide = task_of(provider, job)
+    family = next(iter(wide.families()))
+    plain, grown = (
+        wide.evaluator.simulate(wide.evaluator.judge(replace(family, settings=settings), wide.cuts_of(family)[0]))
+        for settings in ((), ((EXPANDS, "true"),))
+    )
+    reserve = wide.evaluator.capacity_bytes - (grown.high_bytes + plain.high_bytes) // 2
+    best = search(task_of(provider, replace(job, settings=(("memory.reserve", str(reserve)),)))).best
+    assert best is not None
+    assert best.family.settings == ((EXPANDS, "true"),)

@@ -136,6 +136,8 @@ def test_torchtitan_cuts_the_sequence_and_holds_less(plan: Plan) -> None:
     command = own["plans"][0]["command"]
     assert "torchrun --nproc_per_node 4 -m torchtitan.train" in command
     assert "data_parallel_shard_degree 2 --parallelism.tensor_parallel_degree 2" in command
+    grown = plan(*words, "--stack", "torchtitan", "--set", "alloc.expandable_segments=true")[1]["plans"][0]["command"]
+    assert f"PYTORCH_ALLOC_CONF=expandable_segments:True {command}" == grown
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,8 @@ def test_settings_of_a_plan_are_those_of_its_picture_alone():
     assert state.stepped("checkpointing").focus_request.settings == ()
     given = LLAMA.with_setting("checkpoint.every", "2").at(kept)
     assert given.focus_request.settings == ("checkpoint.every=2", "fsdp.reshard_after_forward=false")
+    grown = LLAMA.at(replace(BEST, expandable_segments=True))
+    assert grown.focus_request.settings == ("alloc.expandable_segments=true",), "its picture is not that of fixed ones"
 
 
 def test_degrees_of_a_plan_are_options_of_its_picture():

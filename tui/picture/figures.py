@@ -167,6 +167,7 @@ def same_choice(one: StrategyChoice, other: StrategyChoice) -> bool:
     names = (
         "name", "offload", "checkpointing", "micro_batch_size", "gradient_accumulation_steps", "tensor_parallel",
         "pipeline_parallel", "context_parallel", "expert_parallel", "dp_replicate", "checkpoint_every", "reshards",
+        "expandable_segments",
     )  # fmt: skip
     return all(getattr(one, name) == getattr(other, name) for name in names)
 

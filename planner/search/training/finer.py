@@ -65,7 +65,7 @@ def by_blocks(evaluator: Evaluator, plan: StepJudgement) -> bool:
     if given or evaluator.cluster.gpu.vendor != "nvidia":  # of ROCm nothing was read
         return False
     family = plan.family
-    own = family.copy_ranks == 1 and family.layout is None and not family.settings and family.batch is None
+    own = family.pipeline is None and family.layout is None and not family.settings and family.batch is None
     room = plan.simulated is not None and plan.least_bytes <= plan.capacity_bytes
     return own and room and not plan.offloads and not plan.conditions and plan.device_verdict != "fits"
 

@@ -3,6 +3,7 @@
 import shlex
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.memory.allocator.words import allocator_variable
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.strategy.base import MASTER
 from gpu_plan.planner.workload.training import Workload
@@ -35,4 +36,6 @@ def trainer_command(judgement: StepJudgement, workload: Workload, cluster: Clust
     if cluster.nodes > 1:
         words += ["--nnodes", str(cluster.nodes), "--node_rank", "$NODE_RANK"]
         words += ["--rdzv_backend", "c10d", "--rdzv_endpoint", "$HEAD_NODE:29500"]
-    return " ".join([*words, *workload.stack.traits.trainer.split()]).format(**filled)
+    variable = allocator_variable(dict(family.own(workload).settings))
+    start = [f"PYTORCH_ALLOC_CONF={variable}"] if variable else []
+    return " ".join([*start, *words, *workload.stack.traits.trainer.split()]).format(**filled)
