@@ -110,31 +110,25 @@ def _second_page(paths: tuple[Path, Path, Path], title: str) -> None:
 
 
 _DRAWS = (
-    ("first", EXPECTED, RESULTS),
-    ("second", HELD, HELD_RESULTS),
-    ("third", THIRD, THIRD_RESULTS),
-    ("fourth", FOURTH, FOURTH_RESULTS),
-    ("fifth", FIFTH, FIFTH_RESULTS),
-    ("sixth", SIXTH, SIXTH_RESULTS),
-    ("seventh", SEVENTH, SEVENTH_RESULTS),
-    ("eighth", EIGHTH, EIGHTH_RESULTS),
-    ("ninth", NINTH, NINTH_RESULTS),
+    ("first", EXPECTED, RESULTS, "now"),
+    ("second", HELD, HELD_RESULTS, "now"),
+    ("third", THIRD, THIRD_RESULTS, "now"),
+    ("fourth", FOURTH, FOURTH_RESULTS, "now"),
+    ("fifth", FIFTH, FIFTH_RESULTS, "now"),
+    ("sixth", SIXTH, SIXTH_RESULTS, "now"),
+    ("seventh", SEVENTH, SEVENTH_RESULTS, "after"),
+    ("eighth", EIGHTH, EIGHTH_RESULTS, "after"),
+    ("ninth", NINTH, NINTH_RESULTS, "after"),
 )
 _STATE = "one state"
 """Label of what was measured on one state of the code."""
-_LATEST = (_STATE, "after", "now")
-"""Labels of what a script last gave, the latest first; the first run where it was right at once."""
 _KINDS = ("right", "misread", "wrong", "limit", "must be refused", "does not run", "not measured")
 
 
-def _last(found: dict[str, Any]) -> dict[str, Any]:
-    """The latest outcome there is."""
-    return next((found[label] for label in (*_LATEST, "first") if label in found), {})
-
-
-def _now(script: str, found: dict[str, Any], argued: dict[str, list[str]]) -> str:
+def _now(script: str, found: dict[str, Any], label: str, argued: dict[str, list[str]]) -> str:
     """The kind of the latest outcome; right where it is right, else as it is argued."""
-    outcome = _last(found).get("outcome")
+    labels = (_STATE, label, *(["first"] if label == "after" else []))
+    outcome = next((found[one].get("outcome") for one in labels if one in found), None)
     if outcome is None:
         return "not measured"
     return "right" if outcome == "right" else argued.get(script, ["limit" if outcome == "refused" else "wrong"])[0]
@@ -146,10 +140,10 @@ def _all() -> str:
     whole: Counter[str] = Counter()
     here: Counter[str] = Counter()
     rows, told = [], []
-    for name, expected, results in _DRAWS:
+    for name, expected, results, label in _DRAWS:
         kept = json.loads(results.read_text()) if results.exists() else {}
         scripts = [row["script"] for row in json.loads(expected.read_text()) if row["runs"]]
-        kinds = {script: _now(script, kept.get(script, {}), argued) for script in scripts}
+        kinds = {script: _now(script, kept.get(script, {}), label, argued) for script in scripts}
         whole += Counter(kinds.values())
         here += Counter(kinds[script] for script in scripts if _STATE in kept.get(script, {}))
         rows.append(_line(name, Counter(kinds.values())))
@@ -158,7 +152,7 @@ def _all() -> str:
     lines = [
         "# All draws of scripts",
         "",
-        f"{here.total()} of {whole.total()} scripts were measured on one state of the code (the last line of the table,"
+        f"{here.total()} of {whole.total()} scripts were measured on one state of the code (a8cb0a90; the last line of the table,"
         " 2026-11-27); the others as they were last measured, between 2026-11-24 and then.",
         "",
         f"| draw | {' | '.join(_KINDS)} | captured |",
