@@ -152,8 +152,8 @@ def _all() -> str:
     lines = [
         "# All draws of scripts",
         "",
-        f"{here.total()} of {whole.total()} scripts were measured on one state of the code (a8cb0a90; the last line of the table,"
-        " 2026-11-27); the others as they were last measured, between 2026-11-24 and then.",
+        f"{here.total()} of {whole.total()} scripts were measured on one state of the code (a8cb0a90; the last line of"
+        " the table, 2026-11-27); the others as they were last measured, between 2026-11-24 and then.",
         "",
         f"| draw | {' | '.join(_KINDS)} | captured |",
         f"|---|{'---:|' * (len(_KINDS) + 1)}",
