@@ -95,6 +95,12 @@ def make_model(args: argparse.Namespace) -> torch.nn.Module:
     return model
 
 
+def data_ranks(accelerator: Accelerator) -> int:
+    """Ranks that see samples of their own: those that compute one copy of the model together see the same."""
+    degrees = accelerator.parallelism_config
+    return degrees.data_parallel_size if degrees is not None else accelerator.num_processes
+
+
 def make_loader(args: argparse.Namespace, accelerator: Accelerator, vocabulary: int) -> DataLoader:
     data = load_data(
         args.text,
@@ -105,7 +111,7 @@ def make_loader(args: argparse.Namespace, accelerator: Accelerator, vocabulary: 
         seed=args.seed,
     )
     # Whole global batches only: every epoch is a whole number of optimizer steps.
-    micro_batch = args.batch_size * accelerator.num_processes
+    micro_batch = args.batch_size * data_ranks(accelerator)
     global_batch = micro_batch * accelerator.gradient_accumulation_steps
     if len(data) < global_batch:
         raise SystemExit(f"{len(data)} samples do not fill one global batch of {global_batch}")
@@ -125,7 +131,7 @@ def train(
     progress: Progress,
 ) -> None:
     """Optimizer steps until there are `args.steps`, from where `progress` stands."""
-    samples, micro_batch = len(loader.dataset), args.batch_size * accelerator.num_processes
+    samples, micro_batch = len(loader.dataset), args.batch_size * data_ranks(accelerator)
     model.train()
     loss_sum = torch.zeros((), device=accelerator.device)
     while progress.step < args.steps:

@@ -120,8 +120,8 @@ def page(found: Sequence[Row]) -> str:
         " (`tests/support/ranks/settled_groups.py`): without that, a rank stood up to 286,720 bytes above on a loaded"
         " machine, another rank each time. Cases of catalog classes ran before what was given was held: those that"
         " torchtitan's way differed by then did not in two launches each since.",
-        "- Bailing and Kimi-Linear, hybrids of linear attention, are high in forward on the second of two ranks that"
-        " hold experts, not on the first; why was not found.",
+        "- Bailing and Kimi-Linear have 512 and 256 experts here, more than a batch chooses: even choices fell on the"
+        " first rank's alone until ranks took turns (456,592 and 200,640 bytes on the second).",
         "- What else differs, by 32 to 1,024 bytes: what transformers loads of a late rank's uneven shard has no"
         " padding before the first forward gives it some (`_fsdp_param.py: reset_sharded_param`). It is no peak.",
         "",
