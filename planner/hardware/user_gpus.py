@@ -6,7 +6,8 @@ bandwidth_gb_per_s = 900        # and any of the keys of _NUMBERS
 bfloat16_tflops = 180
 compute_capability = "8.9"
 host_link_gb_per_s = 31
-network = "omni-path"           # or "infiniband", which is what is taken for every network that is not said
+network = "roce"                # "omni-path", "infiniband-sharp" (switches add up all-reduces), or "infiniband",
+                                # which is what is taken for every network that is not said
 """
 
 import math
@@ -28,7 +29,7 @@ _NUMBERS = (
     *(f"{dtype}_tflops" for dtype in _DTYPES),
 )
 _INTEGERS = ("sm_count", "node_size")
-_NETWORKS = ("infiniband", "omni-path")
+_NETWORKS = ("infiniband", "infiniband-sharp", "omni-path", "roce")
 _KEYS = ("memory", "context", "compute_capability", "vendor", "network", *_NUMBERS, *_INTEGERS)
 _CAPABILITY = re.compile(r"(\d{1,2})\.(\d)")
 _MAX_MEMORY = 2**50

@@ -22,6 +22,8 @@ from gpu_plan.planner.speed.model import DISK_KINDS, HOST_KINDS, Collective, Col
 from gpu_plan.planner.speed.rates import Rate, host_copy_share, worst_basis
 from gpu_plan.planner.units import ceil_div, median
 
+_ADDS_UP = ("infiniband-sharp",)
+"""Networks whose switches add up an all-reduce."""
 _XGMI_PEERS = 7
 """Fully connected: a device reaches each of seven peers over a link of its own."""
 
@@ -263,6 +265,8 @@ def _small_call_seconds(kind: str, ranks: int) -> float:
 def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluster) -> Rate:
     data = collectives_data()
     network = _network(cluster)
+    if network in _ADDS_UP and kind != "all_reduce":
+        network = None  # its switches add up what all send; other collectives pass them as elsewhere
     shares = [row["share"] for row in data["inter"] if row.get("network") == network]
     ports = cluster.inter_node_bytes_per_s * group.per_node
     alone, crowded = _links_shares(network, group, cluster)
@@ -275,7 +279,7 @@ def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluste
     wires = (
         wire_bytes / (ports * alone * min(shares) * busy),
         wire_bytes / (ports * alone * share * left),
-        wire_bytes / (ports * min(1.0, crowded * max(shares))),
+        wire_bytes / (ports * min(max(1.0, max(shares)), crowded * max(shares))),
     )
     reached = f"{alone * share:.0%} of {ports / 1e9:.0f} GB/s per node ({cluster.inter_node_basis})"
     small = _small_between(data)

@@ -17,7 +17,7 @@ from gpu_plan.planner.speed.calibration.rates import (
 )
 from gpu_plan.planner.speed.calibration.record import Calibration
 from gpu_plan.planner.speed.host import Issuing, allocation_share, host_operator_seconds, view_share
-from gpu_plan.planner.speed.model import Collective, Kernel, StepWork
+from gpu_plan.planner.speed.model import Collective, Kernel, Layers, StepWork
 from gpu_plan.planner.speed.operators import (
     BACKWARD,
     FORWARD,
@@ -122,7 +122,7 @@ def device_of(
         memory=memory,
         pipelined=not gpu.is_cpu,
         gap=(gap, gap, gap),
-        issue=host_operator_seconds(gpu, _issuing(operators, reentrant)),
+        issue=host_operator_seconds(gpu, _issuing(operators, reentrant, work.layers)),
         used=tuple(used),
         weights=streaming_rate(gpu),
         strided=strided_rate(gpu),
@@ -161,10 +161,19 @@ def _waited(work: StepWork, gpu: Gpu, operators: Operators) -> FloatArray | None
     return found
 
 
-def _issuing(operators: Operators, reentrant: bool) -> Issuing:
+_RECORDING: dict[Layers, tuple[Issuing, Issuing]] = {
+    "torch": (Issuing.RECORDING, Issuing.CHECKPOINTED),
+    "megatron-core": (Issuing.CORE, Issuing.CORE_CHECKPOINTED),
+    "megatron-deepspeed": (Issuing.DEEPSPEED, Issuing.DEEPSPEED_CHECKPOINTED),
+}
+"""What the host does beside issuing a step's operators, without checkpoints and with them."""
+
+
+def _issuing(operators: Operators, reentrant: bool, layers: Layers) -> Issuing:
+    recording, checkpointed = _RECORDING[layers]
     if (operators.phase == RECOMPUTE).any():
-        return Issuing.REENTRANT if reentrant else Issuing.CHECKPOINTED
-    return Issuing.RECORDING if (operators.phase == BACKWARD).any() else Issuing.NO_GRAD
+        return Issuing.REENTRANT if reentrant else checkpointed
+    return recording if (operators.phase == BACKWARD).any() else Issuing.NO_GRAD
 
 
 def _measured_device(work: StepWork, cluster: Cluster, operators: Operators, here: Calibration) -> StepDevice | None:
@@ -299,12 +308,16 @@ def compute(
     bound: int,
     *,
     blocking: bool = False,
-) -> FloatArray:
-    """Seconds of forward, backward and recomputation in one micro step, (3,). `blocking`: the device stands idle while
-    the host issues."""
+) -> tuple[FloatArray, FloatArray]:
+    """Seconds of forward, backward and recomputation in one micro step, (3,), and those among them in which the device
+    has nothing to do, its host being slower. `blocking`: it stands idle while the host issues, and waits for nothing
+    else then."""
     issued = (_issued(operators, bound) + hooked[bound]) * device.issue.bounds[bound]
     on_device = _on_device(operators, micro_batch, device, bound)
-    return np.asarray(on_device + issued if blocking else np.maximum(on_device, issued), dtype=np.float64)
+    if blocking:
+        return on_device + issued, np.zeros(NUM_PHASES)
+    seconds = np.maximum(on_device, issued)
+    return seconds, seconds - on_device
 
 
 def streams_weights(operators: Operators, micro_batch: int, device: StepDevice) -> bool:

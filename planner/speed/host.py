@@ -14,6 +14,10 @@ class Issuing(Enum):
     RECORDING = "recording", "recording gradients"
     REENTRANT = "reentrant", "with reentrant checkpoints"
     CHECKPOINTED = "checkpointed", "with checkpoints"
+    CORE = "megatron_core", "in Megatron-core's layers"
+    CORE_CHECKPOINTED = "megatron_core_checkpointed", "in Megatron-core's layers and checkpoints"
+    DEEPSPEED = "megatron_deepspeed", "in Megatron-DeepSpeed's layers"
+    DEEPSPEED_CHECKPOINTED = "megatron_deepspeed_checkpointed", "in Megatron-DeepSpeed's layers and checkpoints"
 
 
 def host_operator_seconds(gpu: Gpu, issuing: Issuing) -> Rate:

@@ -26,6 +26,8 @@ CollectiveKind = Literal[
     "host_to_disk",
 ]
 Phase = Literal["forward", "backward", "step"]
+Layers = Literal["torch", "megatron-core", "megatron-deepspeed"]
+"""Whose Python issues a step's operators, where it takes other time than torch's own modules."""
 Per = Literal["micro_step", "step"]
 
 DISK_KINDS: frozenset[str] = frozenset({"disk_to_host", "host_to_disk"})
@@ -121,6 +123,7 @@ class StepWork:
 
     power_limit_watts: float | None = None
     """Of each device, where it is below the device's own."""
+    layers: Layers = "torch"
 
     def __post_init__(self) -> None:
         if self.micro_batch < 1 or self.accumulation_steps < 1:

@@ -16,7 +16,6 @@ from gpu_plan.planner.speed.device import (
     FAST,
     SLOW,
     StepDevice,
-    attention_block,
     compute,
     device_of,
     hooked_seconds,
@@ -30,6 +29,7 @@ from gpu_plan.planner.speed.model import (
     Collective,
     CollectiveKind,
     KernelTimes,
+    Layers,
     Per,
     Phase,
     StepTime,
@@ -40,7 +40,6 @@ from gpu_plan.planner.speed.operators import (
     FORWARD,
     RECOMPUTE,
     OperatorCache,
-    OperatorClass,
     Operators,
 )
 from gpu_plan.planner.speed.rates import (
@@ -52,8 +51,18 @@ from gpu_plan.planner.speed.rates import (
 )
 from gpu_plan.planner.speed.streams.degrees import axis_times
 from gpu_plan.planner.speed.streams.gantt import chrome_trace, step_spans
-from gpu_plan.planner.speed.streams.overlap import Beside, PhaseWork, Transfer, exposed_seconds, phase_work, together
+from gpu_plan.planner.speed.streams.overlap import (
+    Beside,
+    PhaseWork,
+    Transfer,
+    at_bounds,
+    beside_host,
+    exposed_seconds,
+    phase_work,
+    together,
+)
 from gpu_plan.planner.speed.streams.scaling import scaling_words
+from gpu_plan.planner.speed.streams.sent import transfers_of
 from gpu_plan.planner.trace.events import FloatArray
 
 _EVERY: tuple[Per, ...] = ("micro_step",)
@@ -99,22 +108,33 @@ class RooflineModel:
 
     name = "roofline"
 
-    def __init__(self, here: Calibration | None = None, *, reentrant: bool = False, blocking: bool = False) -> None:
+    def __init__(
+        self,
+        here: Calibration | None = None,
+        *,
+        reentrant: bool = False,
+        blocking: bool = False,
+        layers: Layers | None = None,
+    ) -> None:
         """`reentrant`: what is computed again stands under reentrant checkpoints, transformers' default before 5.
-        `blocking`: the host waits for every operator that it issues (CUDA_LAUNCH_BLOCKING=1)."""
+        `blocking`: the host waits for every operator that it issues (CUDA_LAUNCH_BLOCKING=1).
+        `layers`: whose they are, in place of what a step says."""
         self._operators = OperatorCache()
         self._here = here
         self._reentrant = reentrant
         self._blocking = blocking
+        self._layers = layers
 
     def step_time(self, work: StepWork, cluster: Cluster) -> StepTime:
         """Time of one optimizer step. A step costs microseconds once its trace has been seen."""
         operators = self._operators.of(work.trace)
+        work = replace(work, layers=self._layers or work.layers)
         device = device_of(work, cluster, operators, self._here, self._reentrant)
         collectives = together(work.collectives)
         calls = [call_seconds(collective, cluster, self._here) for collective in collectives]
         step = _Step(work, cluster, operators, device, blocking=self._blocking)
         step.send(collectives, calls)
+        step.learnt = (self._here.learnt if self._here else None) or 1.0
         time = _step_time(work, cluster, operators, step.expected, step.ends, step.used(calls))
 
         def scaling() -> str | None:
@@ -150,20 +170,30 @@ class _Step:
     ) -> None:
         self.work, self.cluster, self.operators, self.device = work, cluster, operators, device
         self.blocking = blocking
+        self.learnt = 1.0
+        """What runs on this machine took of the expected time, where some were compared."""
         self.optimizer = _optimizer_rate(work, cluster, device)
         self.taken = collective_sm_share(cluster.gpu)
-        self._compute: dict[int, FloatArray] = {}
+        self._compute: dict[int, tuple[FloatArray, FloatArray]] = {}
         self._parts: dict[tuple[int, int, int], _Parts] = {}
         self._corners: tuple[float, ...] = ()
 
     def send(self, collectives: list[Collective], calls: list[Rate]) -> None:
         """What is sent, and the seconds of one call of each."""
         self.hooked = hooked_seconds(self.work, collectives)
-        self.transfers = _transfers(self.work, self.operators, self.device, self.taken, collectives, calls)
+        self.transfers = transfers_of(self.work, self.operators, self.device, self.taken, collectives, calls)
         self.by_host = self.work.optimizer.on_host or not all(transfer.in_device for transfer in self.transfers)
 
     def compute(self, bound: int) -> FloatArray:
         """Seconds of computation by phase."""
+        return self._computed(bound)[0]
+
+    def waits(self, on_device: int, links: int) -> list[Transfer]:
+        """The transfers, without what of their waits the device stands idle for its host anyway."""
+        idle = self._computed(on_device)[1]
+        return beside_host(self.transfers, float(idle[FORWARD]), float(idle[BACKWARD] + idle[RECOMPUTE]), links)
+
+    def _computed(self, bound: int) -> tuple[FloatArray, FloatArray]:
         if bound not in self._compute:
             self._compute[bound] = compute(
                 self.operators, self.work.micro_batch, self.device, self.hooked, bound, blocking=self.blocking
@@ -183,7 +213,7 @@ class _Step:
             self.work,
             compute=self.compute(on_device),
             optimizer=self.work.optimizer.parameter_bytes_read_written / self.optimizer.bounds[stepped],
-            transfers=_at_bounds(self.transfers, links, host),
+            transfers=at_bounds(self.waits(on_device, links), links, host),
             beside=self._beside(on_device, links),
         )
 
@@ -209,12 +239,14 @@ class _Step:
         """Seconds at the fast and at the slow end, with what is expected between them."""
         slow, fast = self.parts(SLOW, SLOW, SLOW).total, self.parts(FAST, FAST, FAST).total
         seconds = max(self.expected.total, _SHORTEST)
-        return min(max(fast, _SHORTEST), seconds), max(slow, seconds)
+        return min(max(fast, _SHORTEST), seconds, seconds * self.learnt), max(slow, seconds, seconds * self.learnt)
 
     def trace(self, title: str) -> dict[str, Any]:
         """The step as a timeline."""
         beside = self._beside(EXPECTED, EXPECTED)
-        phases = _scheduled(self.work, self.compute(EXPECTED), self.expected.optimizer, self.transfers, beside)
+        phases = _scheduled(
+            self.work, self.compute(EXPECTED), self.expected.optimizer, self.waits(EXPECTED, EXPECTED), beside
+        )
         return chrome_trace(list(step_spans(phases)), title)
 
     def degrees(self) -> tuple[AxisTime, ...]:
@@ -226,7 +258,7 @@ class _Step:
                 self.work, compute=self.compute(EXPECTED), optimizer=own, transfers=some, beside=beside
             ).exposed
 
-        return axis_times(self.work, self.transfers, EXPECTED, exposed)
+        return axis_times(self.work, self.waits(EXPECTED, EXPECTED), EXPECTED, exposed)
 
     def used(self, calls: list[Rate]) -> list[Rate]:
         """Every rate that the figures rest on."""
@@ -236,65 +268,6 @@ class _Step:
             found.append(self.device.weights)
         host_bound = waits_for_host(self.operators, self.work.micro_batch, self.device, self.hooked)
         return [*found, self.device.issue] if host_bound else found
-
-
-def _transfers(
-    work: StepWork,
-    operators: Operators,
-    device: StepDevice,
-    taken: Rate,
-    collectives: list[Collective],
-    calls: list[Rate],
-) -> list[Transfer]:
-    """Collectives with the seconds of all their calls, and of those that hide behind attention or products; `taken`:
-    the share of the multiprocessors that a call takes from what it hides behind."""
-    blocks = [attention_block(operators, work.micro_batch, device, bound) for bound in (SLOW, EXPECTED, FAST)]
-    return [
-        Transfer(
-            collective=collective,
-            seconds=(call.slow * collective.count, call.expected * collective.count, call.fast * collective.count),
-            hidden=_hidden(collective, (call.slow, call.expected, call.fast), blocks, device, taken),
-        )
-        for collective, call in zip(collectives, calls, strict=True)
-    ]
-
-
-def _hidden(
-    collective: Collective,
-    calls: tuple[float, float, float],
-    blocks: list[FloatArray],
-    device: StepDevice,
-    taken: Rate,
-) -> tuple[float, float, float]:
-    """Seconds of all calls that cost nothing, since attention or products run beside them: slow, expected, fast. Beside
-    a product that fills the device a call may get its multiprocessors only at the product's end: slow hides none."""
-    phase, beside = collective.beside
-    if not beside and not collective.products:
-        return 0.0, 0.0, 0.0
-
-    def seconds(bound: int) -> float:
-        if beside:
-            return min(calls[bound], beside * float(blocks[bound][phase]))
-        if bound == SLOW:
-            return 0.0
-        products = collective.products / float(device.flops[bound, OperatorClass.MATMUL])
-        return min(calls[bound], products) * (1 - taken.bounds[bound])
-
-    return tuple(seconds(bound) * collective.count for bound in (SLOW, EXPECTED, FAST))  # type: ignore[return-value]
-
-
-def _at_bounds(transfers: list[Transfer], links: int, host: int) -> list[Transfer]:
-    """The same transfers where links between devices and the host are not equally fast."""
-    if links == host:
-        return transfers
-    found = []
-    for transfer in transfers:
-        bound = links if transfer.in_device else host
-        seconds, hidden = transfer.seconds[bound], transfer.hidden[bound]
-        found.append(
-            Transfer(collective=transfer.collective, seconds=(seconds,) * 3, hidden=(hidden,) * 3)  # whatever the bound
-        )
-    return found
 
 
 def _optimizer_rate(work: StepWork, cluster: Cluster, device: StepDevice) -> Rate:

@@ -7,6 +7,7 @@ from gpu_plan.planner.plan.document import (
     Candidate,
     Evidence,
     HostFigures,
+    JobFigures,
     MemoryFigures,
     PlanDocument,
     SpeedFigures,
@@ -216,12 +217,18 @@ def job_figure_words(document: PlanDocument) -> list[str]:
         every = seconds(job.checkpoint_every_seconds or 0.0)
         failures = f"{job.interruptions:,.0f} failures" if job.interruptions >= 1 else "hardly a failure"
         pieces.append(
-            f"{format_hours(job.overhead_hours)} more for a checkpoint every {every} and {failures}, as published"
+            f"{_more(job, job.overhead_hours)} for a checkpoint every {every} and {failures}, as published"
             f" of long runs; data loading{'' if job.evaluation_hours is not None else ' and evaluation'} left out"
         )
     if job.evaluation_hours is not None:
-        pieces.append(f"{format_hours(job.evaluation_hours)} more for evaluations")
+        pieces.append(f"{_more(job, job.evaluation_hours)} for evaluations")
     return pieces
+
+
+def _more(job: JobFigures, hours: float) -> str:
+    """Hours beside those of the steps, with what they cost where a price is known."""
+    cost = "" if job.usd is None or not job.hours else f" ({format_dollars(job.usd * hours / job.hours)})"
+    return f"{format_hours(hours)} more{cost}"
 
 
 def tight_words(candidate: Candidate) -> str:

@@ -80,10 +80,13 @@ def test_products_run_beside_what_backward_gathers_again():
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "config.json"
-    path.write_text(json.dumps(CONFIG))
+    folder = tmp_path_factory.mktemp("model")
 
-    def time(gpus: str, **given) -> StepTime:
+    def time(gpus: str, tied: bool = False, **given) -> StepTime:
+        config = CONFIG | {"tie_word_embeddings": tied}
+        path = folder / f"tied-{tied}" / "config.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(config))
         cluster = parse_cluster(gpus)
         settings = tuple(sorted(given.pop("settings", {}).items()))
         workload = Workload(
@@ -99,7 +102,7 @@ def judged(tmp_path_factory):
             source=resolve(str(path)), device=device_kind(cluster.gpu), attention="flash", adapter=None
         )
         evaluator = Evaluator(
-            provider=provider, workload=workload, cluster=cluster, speed=RooflineModel(), config=CONFIG
+            provider=provider, workload=workload, cluster=cluster, speed=RooflineModel(), config=config
         )
         family = Family(
             strategy=STRATEGIES["megatron"],
@@ -135,6 +138,16 @@ def test_data_parallel_ranks_of_shared_layers_lie_across_nodes(judged):
 
     # Twice the ranks hold half the parameters each; the network is slower by more than that.
     assert seconds(across) > seconds(within)
+
+
+def test_the_first_and_the_last_stage_sum_the_gradients_of_a_weight_that_they_share(judged):
+    """finalize_model_grads.py: _allreduce_word_embedding_grads, in fp32, once a step."""
+    times = {tied: judged("2xH100", tied=tied, pipeline_parallel=2) for tied in (False, True)}
+    assert not [one for one in times[False].degrees() if one.axis == "data"]
+    (shared,) = [one for one in times[True].degrees() if one.axis == "data"]
+    assert (shared.ranks, shared.calls) == (2, 1)
+    assert shared.bytes == CONFIG["vocab_size"] * CONFIG["hidden_size"] * 4
+    assert shared.exposed_seconds == pytest.approx(shared.seconds) > 0
 
 
 def test_gradients_that_no_product_adds_are_added_behind_it(judged):

@@ -37,6 +37,8 @@ from gpu_plan.planner.workload.training import (
 
 _NODE_BYTES_PER_S = {"internevo": 4 * 100e9 / 8}
 """Network of a node where the source states another than the usual one."""
+_NETWORKS = {"internevo": "roce"}
+"""And what it is (InternLM/InternEvo doc/en/train_performance.md: 4x100 Gb RoCE)."""
 
 _OWN_CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "internlm/internlm-7b": {
@@ -260,7 +262,8 @@ def _cluster(row: Row, group: str) -> Cluster:
     node_rate = _NODE_BYTES_PER_S.get(group)
     if node_rate is None:
         return cluster
-    return replace(cluster, gpu=replace(cluster.gpu, network_bytes_per_s=node_rate / cluster.gpus_per_node))
+    rate = node_rate / cluster.gpus_per_node
+    return replace(cluster, gpu=replace(cluster.gpu, network_bytes_per_s=rate, network=_NETWORKS.get(group)))
 
 
 def _kempnerforge(row: Row, seq_len: int) -> Mapping[str, Any]:

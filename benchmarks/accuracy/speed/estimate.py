@@ -37,7 +37,9 @@ class SpeedLines:
         """One row of the table, times in seconds. SetAside when the row cannot be scored."""
         setup = setup_of(row, self._models)
         # transformers made reentrant checkpoints by default before its release 5; every row is older.
-        speed = RooflineModel(reentrant=setup.workload.stack is Stack.TRAINER, blocking=setup.blocking)
+        speed = RooflineModel(
+            reentrant=setup.workload.stack is Stack.TRAINER, blocking=setup.blocking, layers=setup.layers
+        )
         evaluator = Evaluator(
             provider=self._provider(setup),
             workload=setup.workload,

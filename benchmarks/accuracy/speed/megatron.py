@@ -102,6 +102,7 @@ def setup_of(row: Row) -> Setup:
         else (),
         layout=layout,
         blocking=group.startswith("bigscience") and cluster.world_size > _MOST_UNBLOCKED,
+        layers="megatron-deepspeed" if old else None,
     )
 
 

@@ -9,6 +9,7 @@ from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.search.training.candidates import Family
+from gpu_plan.planner.speed.model import Layers
 from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import Checkpointing, Workload
@@ -35,6 +36,8 @@ class Setup:
     """Degrees of a job of Megatron-core; None: the row's class runs."""
     blocking: bool = False
     """Whether the host waited for every launch."""
+    layers: Layers | None = None
+    """Whose layers ran, where they are not those that are compared with."""
 
     @property
     def family(self) -> Family:

@@ -388,6 +388,7 @@ class Evaluator(BaseEvaluator[Workload]):
             data_parallel=self.cluster.world_size // family.copy_ranks,
             attention_kernel=_KERNELS.get(self.workload.setting("attention.kernel", "")),
             power_limit_watts=float(self.workload.setting("gpu.power_limit", "0")) or None,
+            layers="torch" if family.layout is None else "megatron-core",
         )
 
     def _uncompiled(self, family: Family, batch: Batch, profile: MemoryProfile) -> tuple[Term, ...]:

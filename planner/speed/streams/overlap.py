@@ -52,6 +52,57 @@ def together(collectives: Iterable[Collective]) -> list[Collective]:
     return [replace(one, count=one.count * times) if times > 1 else one for one, times in Counter(collectives).items()]
 
 
+def at_bounds(transfers: list[Transfer], links: int, host: int) -> list[Transfer]:
+    """The same transfers where links between devices and the host are not equally fast."""
+    if links == host:
+        return transfers
+    found = []
+    for transfer in transfers:
+        bound = links if transfer.in_device else host
+        seconds, hidden = transfer.seconds[bound], transfer.hidden[bound]
+        found.append(
+            Transfer(collective=transfer.collective, seconds=(seconds,) * 3, hidden=(hidden,) * 3)  # whatever the bound
+        )
+    return found
+
+
+_WITHIN_LAYERS = ("tensor", "context")
+"""Axes whose ranks send each other something in the middle of a layer, all over a phase."""
+
+
+def beside_host(transfers: list[Transfer], forward: float, backward: float, bound: int) -> list[Transfer]:
+    """The same transfers where the device stands idle for so many seconds of a phase, its host being slower.
+
+    Waiting for ranks that share a layer is a wait of one stream for another, in which the host takes no part (torch
+    ProcessGroupNCCL.cpp: WorkNCCL::synchronizeStream): it issues on meanwhile, and is no more ahead than it was.
+    """
+    idle = {"forward": forward, "backward": backward}
+    if not max(idle.values()):
+        return transfers
+    waited = dict.fromkeys(idle, 0.0)
+    for one in transfers:
+        if _waits_within_layers(one):
+            waited[one.collective.phase] += one.seconds[bound] - one.hidden[bound]
+    return [
+        replace(one, hidden=_more_hidden(one, bound, idle[one.collective.phase] / waited[one.collective.phase]))
+        if _waits_within_layers(one) and waited[one.collective.phase]
+        else one
+        for one in transfers
+    ]
+
+
+def _waits_within_layers(transfer: Transfer) -> bool:
+    collective = transfer.collective
+    return collective.axis in _WITHIN_LAYERS and collective.phase != "step" and not collective.overlap
+
+
+def _more_hidden(transfer: Transfer, bound: int, share: float) -> tuple[float, float, float]:
+    """What is hidden, with a share of the rest at one bound."""
+    found = list(transfer.hidden)
+    found[bound] += min(1.0, share) * (transfer.seconds[bound] - found[bound])
+    return found[0], found[1], found[2]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
     """What transfers take from the computation that they run beside, under one of the bounds."""

@@ -5,7 +5,7 @@ from gpu_plan.planner.megatron.settings import flag, gradient_bytes, number
 from gpu_plan.planner.speed.model import Collective, OptimizerWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.strategy.megatron.notes import notes_of
-from gpu_plan.planner.strategy.megatron.rank import RankJob, stream_of
+from gpu_plan.planner.strategy.megatron.rank import SHARED, RankJob, stream_of
 from gpu_plan.planner.strategy.megatron.states import StateRules, stored_bytes
 from gpu_plan.planner.trace.events import StepTrace
 
@@ -66,7 +66,7 @@ def planned_rank(context: RankContext) -> RankPlan:
     )
     return RankPlan(
         stream=stream,
-        collectives=_collectives(context.trace, rules, part.layout),
+        collectives=_collectives(context.trace, rules, part.layout) + _shared_embedding(context, rules),
         optimizer_work=OptimizerWork(
             parameter_bytes_read_written=stepped * (_TOUCHED + (_CLIPPED if context.clipping else 0))
             + buffer_bytes(context.trace, rules),
@@ -115,6 +115,23 @@ def _collectives(trace: StepTrace, rules: StateRules, layout: Layout) -> tuple[C
             )
         )
     return tuple(found)
+
+
+def _shared_embedding(context: RankContext, rules: StateRules) -> tuple[Collective, ...]:
+    """Gradients of a weight that the first stage has as embedding and the last one as head, summed once both are whole
+    (megatron/core/distributed/finalize_model_grads.py: _allreduce_word_embedding_grads; DeepSpeed runtime/pipe/
+    engine.py: _exec_reduce_tied_grads)."""
+    place, part = context.pipeline, context.part
+    assert place is not None
+    assert part is not None
+    if place.ranks == 1 or not part.model.tied or place.rank not in (0, place.ranks - 1):
+        return ()
+    shared = [one for one in context.trace.parameters if one.name.rpartition(".")[0].endswith(SHARED)]
+    if not shared:
+        return ()
+    apart = context.world_size // place.ranks * (place.ranks - 1)
+    nbytes = max(one.numel for one in shared) * rules.gradient_bytes
+    return (_once("all_reduce", nbytes, 2, overlap=False, phase="step", stride=apart),)
 
 
 def _once(kind: str, nbytes: int, ranks: int, overlap: bool, phase: str, stride: int) -> Collective:

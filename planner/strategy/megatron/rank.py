@@ -43,7 +43,7 @@ def stream_of(job: RankJob) -> tuple[RankStream, int]:
     shared = frozenset(
         parameter.name
         for parameter in job.trace.parameters
-        if job.tied and job.place.ranks > 1 and parameter.name.rpartition(".")[0].endswith(_SHARED)
+        if job.tied and job.place.ranks > 1 and parameter.name.rpartition(".")[0].endswith(SHARED)
     )
     stepped = place_states(builder, chunks, shared, job.rules)
     if job.workspace_bytes is None:
@@ -68,7 +68,8 @@ def stream_of(job: RankJob) -> tuple[RankStream, int]:
     return builder.build(), stepped
 
 
-_SHARED = ("word_embeddings", "output_layer")
+SHARED = ("word_embeddings", "output_layer")
+"""Ends of the modules' names that have one weight where embedding and head are tied."""
 
 
 def _chunks(trace: StepTrace, place: PipelineRank) -> list[list[ParameterInfo]]:

@@ -209,7 +209,10 @@ def test_user_gpu_wins_over_a_shipped_one() -> None:
             "bandwidth_gb_per_s must be a positive number",
         ),
         ({"memory": "1 GiB", "node_size": 1.5}, "node_size must be a whole number"),
-        ({"memory": "1 GiB", "network": "omnipath"}, "network must be one of infiniband, omni-path, not 'omnipath'"),
+        (
+            {"memory": "1 GiB", "network": "omnipath"},
+            "network must be one of infiniband, infiniband-sharp, omni-path, roce, not 'omnipath'",
+        ),
         ({"memory": "1 GiB", "network": 1}, "network must be text"),
         ({"memory": "1 GiB", "compute_capability": 8.9}, "compute_capability must be text"),
         ({"memory": "1 GiB", "compute_capability": "sm_89"}, "compute_capability must be text such as '8.9'"),

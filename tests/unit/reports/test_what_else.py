@@ -58,7 +58,12 @@ def test_a_whole_job_tells_what_is_saved(peft: str, what: str) -> None:
     price = DevicePrice(usd_per_hour=2.19, provider="--price", date="given", source="--price")
     workload = {**document.workload, "peft": peft}
     evaluated = words.job_figure_words(replace(document, whole_job=replace(job, evaluation_hours=1.5)))
-    assert evaluated[-1] == "1.5 hours more for evaluations"
+    assert evaluated[-1] == "1.5 hours more ($26.28) for evaluations"
+    failing = replace(job, overhead_hours=2.0, interruptions=3.0, checkpoint_every_seconds=60.0)
+    lost = words.job_figure_words(replace(document, whole_job=failing))
+    assert "2.0 hours more ($35.04) for a checkpoint every 60.0 s and 3 failures" in lost[-1]
+    unpriced = words.job_figure_words(replace(document, whole_job=replace(failing, usd=None)))
+    assert "2.0 hours more for a checkpoint" in unpriced[-1]
     told = words.job_figure_words(replace(document, whole_job=job, prices=(price,), workload=workload))
     assert told[:3] == [
         "15.0T tokens take 69,918 hours (8.0 years)",

@@ -135,6 +135,22 @@ def test_a_step_rests_on_what_was_measured_and_says_so() -> None:
     assert any("measured here" in note for note in here.notes)
 
 
+def test_what_runs_took_is_inside_the_interval() -> None:
+    trace = trace_of(Op(flops=1e10, moved=1e6))
+    work = StepWork(
+        trace=trace, micro_batch=1, compute_dtype="float32", optimizer=OptimizerWork(parameter_bytes_read_written=0)
+    )
+    for ratio in (5.0, 0.2):
+        runs = (Run(what="x", expected_seconds=1.0, measured_seconds=ratio),) * 3
+        before, after = (RooflineModel(kept).step_time(work, CPU) for kept in (record(), replace(record(), runs=runs)))
+        assert after.step_seconds == before.step_seconds
+        ends = (
+            min(before.low_seconds, ratio * before.step_seconds),
+            max(before.high_seconds, ratio * before.step_seconds),
+        )
+        assert (after.low_seconds, after.high_seconds) == pytest.approx(ends)
+
+
 def test_runs_teach_once_there_are_three(cache: Path) -> None:
     assert store.remember("cpu", Run(what="x", expected_seconds=1.0, measured_seconds=2.0)) is None
     store.write_record(store.path_of("cpu"), record())

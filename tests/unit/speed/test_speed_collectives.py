@@ -210,6 +210,22 @@ def test_communicators_of_one_device_a_node_share_four_links() -> None:
     assert time.fast == pytest.approx(3e9 / (12.5e9 * 0.405), rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("network", "bounds"), [("roce", (0.40, 0.58, 0.75)), ("infiniband-sharp", (0.97, 1.085, 1.20))]
+)
+def test_networks_are_filled_as_published(network: str, bounds: tuple[float, float, float]) -> None:
+    told = cluster("2x8xH100")
+    named = replace(told, gpu=replace(told.gpu, network=network))
+    large = moving("all_reduce", 64 * 10**9, ranks=16)
+    wire = 2 * 15 / 16 * large.bytes / (told.inter_node_bytes_per_s * 8)
+    time = call_seconds(large, named)
+    assert (wire / time.fast, wire / time.expected) == pytest.approx((bounds[2], bounds[1]), rel=0.02)
+    assert wire / time.slow < bounds[0], "and a busy fabric beyond it"
+    gathered = moving("all_gather", 64 * 10**9, ranks=16)
+    same = call_seconds(gathered, named).expected == call_seconds(gathered, told).expected
+    assert same is (network == "infiniband-sharp"), "switches add up all-reduces alone"
+
+
 def test_other_networks_have_all_their_links() -> None:
     told = cluster("4x8xA100-80GB")
     assert told.gpu.network is None

@@ -15,7 +15,7 @@ from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
 from gpu_plan.planner.speed.collectives import call_seconds
 from gpu_plan.planner.speed.model import Collective, OptimizerWork, SpeedModel, StepTime, StepWork
-from gpu_plan.planner.speed.rates import kernel_overhead_seconds
+from gpu_plan.planner.speed.rates import efficiency_data, kernel_overhead_seconds
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.events import StepTrace
 from tests.support.calls import calls_of
@@ -147,6 +147,42 @@ def test_what_the_host_records_and_which_processor_it_has_count() -> None:
     unknown = step(trace_of(*operators), parse_cluster("1xRTX4090"))
     assert unknown.low_seconds < inferred < unknown.high_seconds / 1.5
     assert any("processor not known" in note for note in unknown.notes)
+
+
+def test_megatrons_layers_take_the_host_longer_an_operator() -> None:
+    operators = [Op(name="add", moved=8.0)] * 1000
+    recorded = [*operators, Op(name="add", moved=8.0, phase=1)]
+    again = [*recorded, Op(name="add", moved=8.0, phase=2)]
+    inferred = step(trace_of(*operators)).forward_seconds
+    for found, layers, kind in (
+        (recorded, "megatron-core", "megatron_core"),
+        (again, "megatron-core", "megatron_core_checkpointed"),
+        (recorded, "megatron-deepspeed", "megatron_deepspeed"),
+        (again, "megatron-deepspeed", "megatron_deepspeed_checkpointed"),
+    ):
+        time = RooflineModel(layers=layers).step_time(work(trace_of(*found)), H100)
+        row = next(row for row in efficiency_data()["issuing"] if row["kind"] == kind)
+        assert time.forward_seconds / inferred == pytest.approx(row["expected"])
+        assert any("in Megatron-" in note for note in time.notes)
+        said = RooflineModel().step_time(work(trace_of(*found), layers=layers), H100)
+        assert said.forward_seconds == time.forward_seconds
+
+
+def test_ranks_that_share_layers_are_waited_for_while_the_host_issues() -> None:
+    """A wait of one stream for another: only what is longer than the device stands idle anyway costs anything."""
+    small = trace_of(*[Op(name="add", moved=8.0)] * 1000)
+
+    def exposed(axis: str, nbytes: int, count: int = 100, *, blocking: bool = False) -> float:
+        call = Collective(
+            kind="all_reduce", bytes=nbytes, count=count, phase="forward", per="micro_step", overlap=False, axis=axis
+        )
+        time = RooflineModel(blocking=blocking).step_time(work(small, collectives=(call,)), parse_cluster("8xH100"))
+        return time.exposed_communication_seconds
+
+    assert exposed("tensor", 2**20) < 1e-9 < exposed("data", 2**20)
+    assert exposed("tensor", 2**20, blocking=True) == pytest.approx(exposed("data", 2**20))
+    idle = 1000 * (HOST - kernel_overhead_seconds())
+    assert exposed("tensor", 2**30) == pytest.approx(exposed("data", 2**30) - idle, rel=1e-2)
 
 
 def test_copies_of_what_lies_apart_are_slow_in_sixteen_bits_alone() -> None:
