@@ -30,6 +30,8 @@ _TRANSPORT = ("c10d::", "gloo:", "fsdp::chunk_cat")
 _FLATTEN = "aten::flatten_dense_tensors"
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _METADATA_BYTES = 4096
+_WEIGHTS_MADE = (("aten::empty",), ("aten::ones", "aten::empty"))
+"""By which operators modules make the weights that ZeRO-3 then broadcasts: norms begin as ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +139,7 @@ def without_transport(reference: Reference, strategy: str) -> list[Change]:
             kept[owner], kept[index] = _without_bytes(changes[owner]), _without_bytes(change)
     if strategy == "zero3":
         for owner in (*owners.values(), *unseen.values()):
-            if owner < reference.marks["built"] and changes[owner].path == ("aten::empty",):
+            if owner < reference.marks["built"] and changes[owner].path in _WEIGHTS_MADE:
                 kept[owner] = _without_bytes(changes[owner])
     for index, owner in unseen.items():
         if strategy.startswith("zero") and _FLATTEN in changes[owner].path:
