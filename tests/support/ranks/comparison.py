@@ -30,8 +30,9 @@ _TRANSPORT = ("c10d::", "gloo:", "fsdp::chunk_cat")
 _FLATTEN = "aten::flatten_dense_tensors"
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _METADATA_BYTES = 4096
-_WEIGHTS_MADE = (("aten::empty",), ("aten::ones", "aten::empty"))
-"""By which operators modules make the weights that ZeRO-3 then broadcasts: norms begin as ones."""
+_CAST = ("aten::to", "aten::_to_copy", "aten::empty_strided")
+_WEIGHTS_MADE = (("aten::empty",), ("aten::ones", "aten::empty"), _CAST)
+"""By which operators modules make the weights that ZeRO-3 then broadcasts: some begin as ones, some are cast first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
