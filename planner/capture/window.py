@@ -20,6 +20,7 @@ from gpu_plan.planner.capture.answers.devices.defaults import defaults
 from gpu_plan.planner.capture.answers.devices.graphs import Graphs
 from gpu_plan.planner.capture.answers.diffused import weightless_diffusers
 from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank
+from gpu_plan.planner.capture.answers.flex import Flex
 from gpu_plan.planner.capture.answers.generation import Generated, completions
 from gpu_plan.planner.capture.answers.host_values import (
     LoopReads,
@@ -150,6 +151,7 @@ class Window:
         """What is assumed of the kernels of each model that ran."""
         self._kernels = contextlib.ExitStack()
         self._lengths, self._generated, self._graphs = Lengths(), Generated(), Graphs()
+        self._flex = Flex(lambda: self._observed.compiles)
         self._evaluators = Evaluators()
         self._standins = Told(
             asked=request.standin, absent=frozenset(name for name, text in request.configs.items() if not text)
@@ -181,6 +183,7 @@ class Window:
         seen = device.count if joins else 1
         stack.enter_context(cuda_answers(device, seen, self._graphs))
         stack.enter_context(accelerator_answers(device, seen))
+        stack.enter_context(self._flex.answered())
         if device.capability_major is not None:
             stack.enter_context(defaults(is_planned, self._placement.make_default))
             tiles_in_place()
@@ -403,6 +406,7 @@ class Window:
                 *upper_bound(self._known.unknown_masks),
                 *self._generated.lines(),
                 *self._graphs.lines(),
+                *self._flex.lines(),
                 *dict.fromkeys(line for lines in self._fused.values() for line in lines),
                 *self._on_the_host(),
                 *self._alone(loop, bool(wrapped) or engine is not None),

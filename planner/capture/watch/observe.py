@@ -10,6 +10,7 @@ from unittest import mock
 
 import torch
 
+from gpu_plan.planner.capture.answers.flex import WRAPPER
 from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.request import OptimizerFacts
 from gpu_plan.planner.workload.optimizers.registry import optimizers
@@ -37,6 +38,8 @@ class Observed:
     begin_step: Callable[[], None] = lambda: None
     """Called before an optimizer's step."""
     compiled: bool = False
+    compiles: bool = False
+    """The same, whoever asked for it."""
 
     @property
     def made(self) -> list[Any]:
@@ -87,10 +90,12 @@ def watch(observed: Observed, stack: contextlib.ExitStack, on_step: Callable[[An
     def compiled(model: Any = None, *args: Any, **kwargs: Any) -> Any:
         # What inductor fuses is planned with --compile; the step itself is recorded as it is written.
         observed.compiled |= asked_by_user()
+        observed.compiles |= getattr(model, "__name__", "") != WRAPPER
         return model if model is not None else (lambda function: function)
 
     def compiled_in_place(module: Any, *args: Any, **kwargs: Any) -> None:
         observed.compiled |= asked_by_user()
+        observed.compiles = True
 
     stack.enter_context(mock.patch.object(torch, "compile", compiled))
     stack.enter_context(mock.patch.object(torch.nn.Module, "compile", compiled_in_place))

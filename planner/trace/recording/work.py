@@ -14,12 +14,17 @@ _FLASH = {
 }
 """Position of the query among the arguments; torch's formula takes their layout for heads first."""
 
+_HEADS_FIRST = {"gpu_plan::flex_attention_forward": 0, "gpu_plan::flex_attention_backward": 1}
+"""The same of FlexAttention."""
+
 
 def operator_flops(func: Any, args: tuple[Any, ...], out: Any) -> int:
     """FLOPs of `func(*args)`; 0 for operators whose time is memory traffic (torch.utils.flop_counter)."""
     place = _FLASH.get(func._schema.name)
     if place is not None:
         return _flash_flops(args, place)
+    if func._schema.name in _HEADS_FIRST:
+        return _heads_first_flops(args, _HEADS_FIRST[func._schema.name])
     formula = flop_registry.get(func._overloadpacket)
     if formula is None:
         return 0
@@ -36,6 +41,13 @@ def _flash_flops(args: tuple[Any, ...], query_at: int) -> int:
         count = max(1, starts.numel() - 1)
         q, k, v = ((count, t.shape[1], -(-t.shape[0] // count), t.shape[2]) for t in (query, key, value))
     return int(sdpa_backward_flop_count(q, q, k, v) if query_at else sdpa_flop_count(q, k, v))
+
+
+def _heads_first_flops(args: tuple[Any, ...], query_at: int) -> int:
+    """Attention over [batch, heads, sequence, head size]; queries may share the heads of keys and values."""
+    q, k, v = (tuple(one.shape) for one in args[query_at : query_at + 3])
+    k, v = ((*q[:2], *shape[2:]) for shape in (k, v))
+    return int(sdpa_backward_flop_count((*q[:3], v[3]), q, k, v) if query_at else sdpa_flop_count(q, k, v))
 
 
 def described(func: Any, name: str, args: tuple[Any, ...]) -> str:
