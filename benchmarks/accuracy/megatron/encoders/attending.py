@@ -32,6 +32,7 @@ class CrossAttention(nn.Module):
             self.linear_q = Linear(hidden, own, shared, "column", bias=True)
             self.linear_kv = Linear(hidden, 2 * own, shared, "column", bias=True)
             self.core_attention = Attention(layout, model.head_dim)
+            self.core_attention.padded = True
             self.linear_proj = Linear(own, hidden, shared, "row", bias=True, apart=True)
 
     def forward(self, x: torch.Tensor, encoded: torch.Tensor) -> torch.Tensor:
@@ -75,3 +76,11 @@ class DecoderLayer(nn.Module):
     def _added(self, mixed: torch.Tensor, last: Any, residual: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = AddDropped.apply(mixed, last.bias, residual, self._dropout)
         return found
+
+
+def padded(layers: nn.ModuleList) -> nn.ModuleList:
+    """An encoder's layers, which attend both ways but to what is padded (Transformer Engine's alone say so twice)."""
+    for module in layers.modules():
+        if isinstance(module, Attention):
+            module.padded = True
+    return layers

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from benchmarks.accuracy.megatron.encoders.attending import padded
 from gpu_plan.planner.megatron.part import GATHERED, Part
 from gpu_plan.planner.pipeline.places import RECEIVED
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch
@@ -39,7 +40,8 @@ class _Bert(nn.Module):
         hidden, half = model.hidden, {"dtype": torch.bfloat16, "device": "meta"}
         self.embedding = Embedding(model, layout) if cut.is_first else None
         self.tokentypes = nn.Embedding(token_types, hidden, **half) if cut.is_first else None  # type: ignore[arg-type]
-        self.encoder = nn.ModuleList(layer_of(model, layout, number) for number in range(cut.first, cut.end))
+        layers = range(cut.first, cut.end)
+        self.encoder = padded(nn.ModuleList(layer_of(model, layout, number) for number in layers))
         self.last = cut.is_last
         self._layout = layout
         if cut.is_last:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from benchmarks.accuracy.megatron.encoders.attending import DecoderLayer
+from benchmarks.accuracy.megatron.encoders.attending import DecoderLayer, padded
 from gpu_plan.planner.megatron.part import GATHERED, Part
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.megatron.group import begin_groups
@@ -44,7 +44,7 @@ class _T5(nn.Module):
         super().__init__()
         model, layout = part.model, part.layout
         self.embedding = Embedding(model, layout)
-        self.encoder = nn.ModuleList(layer_of(model, layout, number) for number in range(model.layers))
+        self.encoder = padded(nn.ModuleList(layer_of(model, layout, number) for number in range(model.layers)))
         self.encoder_norm = Norm(model.hidden, bias=True)
         self.decoder = nn.ModuleList(DecoderLayer(model, layout) for _ in range(decoder_layers))
         self.decoder_norm = Norm(model.hidden, bias=True)

@@ -27,16 +27,37 @@ def hopeless(
 ) -> str | None:
     """Why a layout is not looked at; None where it is, and always where every degree was given. `failed`: layouts whose
     smallest micro batch did not fit."""
+    return uncalled_for(evaluator, family, plans) or beaten(evaluator, family, ranking, plans, failed)
+
+
+def uncalled_for(evaluator: Evaluator, family: Family, plans: Sequence[StepJudgement]) -> str | None:
+    """By rule: what shares out or computes again more than it has to, though it might come first."""
+    layout = family.layout
+    assert layout is not None
+    shares = _shares_tokens(evaluator.workload, layout, plans)
+    return shares or (None if _all_asked(evaluator.workload) else _needless(layout, plans))
+
+
+def beaten(
+    evaluator: Evaluator,
+    family: Family,
+    ranking: Ranking,
+    plans: Sequence[StepJudgement],
+    failed: Sequence[StepJudgement],
+) -> str | None:
+    """By bounds: what does not fit, or cannot come first."""
     workload, layout = evaluator.workload, family.layout
     assert layout is not None
-    unasked = _interleaved(family, ranking, plans) if _adds_stages(workload, layout) else None
-    unasked = unasked or _shares_tokens(workload, layout, plans)
-    if unasked is not None:
-        return unasked
-    if None not in (workload.tensor_parallel, workload.pipeline_parallel, workload.expert_parallel):
-        return None
+    stages = _interleaved(family, ranking, plans) if _adds_stages(workload, layout) else None
+    if stages is not None or _all_asked(workload):
+        return stages
     again = _again(layout, ranking, plans) if workload.checkpointing is None else None
-    return _crowded(evaluator, layout) or _needless(layout, plans) or again or _keeps(evaluator, family, failed)
+    return _crowded(evaluator, layout) or again or _keeps(evaluator, family, failed)
+
+
+def _all_asked(workload: Workload) -> bool:
+    """Whether every degree was given."""
+    return None not in (workload.tensor_parallel, workload.pipeline_parallel, workload.expert_parallel)
 
 
 def _again(layout: Layout, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
@@ -50,12 +71,20 @@ def _again(layout: Layout, ranking: Ranking, plans: Sequence[StepJudgement]) -> 
     ]
     if layout.recompute != "full" or not plain:
         return None
-    computed = min(ranking.expected(one) * _computed(one) for one in plain)
-    alike = [ranking.expected(one) * (1 - _waits(one)) for one in plain if _tensor(one) == layout.tensor]
-    computed = max(computed, min(alike, default=0.0))
-    if not ranking.beyond(plans, seconds=computed * 4 / 3 / LONGER, parts=plain[0].moving_parts):
+    if not ranking.beyond(plans, seconds=again_at_least(layout, ranking, plain), parts=plain[0].moving_parts):
         return None
     return f"computes every layer once more, and {plain[0].title} fits without: --checkpointing asks for it"
+
+
+def again_at_least(layout: Layout, ranking: Ranking, plain: Sequence[StepJudgement]) -> float:
+    """Seconds of a sample of a layout that computes every layer once more, from those that fit and do not.
+
+    A margin, no proof: larger micro batches than fit without may be faster by more than a tie. Brute force of small
+    spaces holds it (tests/trace/test_megatron_by_force.py).
+    """
+    computed = min(ranking.expected(one) * _computed(one) for one in plain)
+    alike = [ranking.expected(one) * (1 - _waits(one)) for one in plain if _tensor(one) == layout.tensor]
+    return max(computed, min(alike, default=0.0)) * 4 / 3 / LONGER
 
 
 def _computed(plan: StepJudgement) -> float:

@@ -44,6 +44,8 @@ class Attention(nn.Module):
         self._shares = Exchanged if layout.context_comm == "a2a" else Ring
         self._scale = head_dim**-0.5
         self.dropout = nn.Dropout(layout.attention_dropout)
+        self.padded = False
+        """Whether what padded tokens ask for is set to zero behind the softmax (`attn_mask_type` padding)."""
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         if self._ranks > 1:
@@ -73,6 +75,9 @@ class Attention(nn.Module):
         )
         probabilities = ScaledSoftmax.apply(scores.view(batch, heads, rows, -1))
         del scores
+        if self.padded:
+            mask = torch.empty(batch, 1, rows, k.shape[0], dtype=torch.bool, device=q.device)
+            probabilities = probabilities.masked_fill(mask, 0)
         probabilities = self.dropout(probabilities)
         v = v.reshape(v.shape[0], batch * heads, -1)
         found = torch.bmm(probabilities.view(batch * heads, rows, -1), v.transpose(0, 1))
