@@ -39,7 +39,7 @@ class StrategyChoice:
     reshards: bool = True
     """Whether ranks that share a model's weights give up what they gathered after forward; FSDP2's alone may not."""
     expandable_segments: bool = False
-    """Whether the search had the allocator's segments grow; what the user asked for stands in the job's settings."""
+    """Whether segments of CUDA's allocator grow, because the search or the user set it."""
     precision: str
     schedule: str = ""
     """Of a pipeline, as in `--schedule`; empty without one, and in older files."""

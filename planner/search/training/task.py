@@ -392,7 +392,7 @@ class TrainingTask:
             checkpointing=str(family.checkpointing),
             checkpoint_every=checkpoint_every(family.checkpointing, own),
             reshards=own.setting("fsdp.reshard_after_forward", "true") == "true",
-            expandable_segments=(EXPANDS, "true") in family.settings,
+            expandable_segments=own.setting(EXPANDS, "false") == "true",
             precision=str(self._workload.precision),
         )
 
