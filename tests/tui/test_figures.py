@@ -12,6 +12,7 @@ from gpu_plan.tui.picture.host import host_text, moments
 from gpu_plan.tui.picture.palette import COLOURS, LETTERS
 from gpu_plan.tui.picture.scene import Scene
 from gpu_plan.tui.picture.timeline import stacked, timeline_text
+from gpu_plan.tui.state import State
 from tests.support.explorer import LINES, LLAMA_STATE, columns, picture
 from tests.support.explorer_jobs import GENERATION_STATE, generation_picture, with_host
 from tests.support.plan_example import llama_on_8xh100
@@ -184,3 +185,21 @@ def test_a_timeline_drops_no_category_that_stands_in_a_column():
     colours = {str(span.style).partition(" on ") for span in text.spans}
     drawn = {colour for one, _, two in colours for colour in (one, two)}
     assert {COLOURS[key] for key in made.categories} <= drawn
+
+
+def test_defaults_that_are_known_stand_before_anything_is_in_view():
+    early = Scene(state=State(model="meta-llama/Llama-3.1-8B", gpus="8xH100"))
+    known = {name: early.value(name) for name in early.state.menu.shown}
+    assert known["precision"] == "bf16-mixed"
+    assert (known["optimizer"], known["attention"], known["peft"], known["fused-loss"]) == (
+        "adamw",
+        "sdpa",
+        "none",
+        "false",
+    )
+    assert (known["seq-len"], known["strategy"], known["lora-rank"]) == ("-", "-", "-"), (
+        "the model's, searched, of none"
+    )
+    turing = Scene(state=State(model="meta-llama/Llama-3.1-8B", gpus="1xT4", given=(("peft", "lora"),)))
+    assert (turing.value("precision"), turing.value("lora-rank")) == ("fp16-mixed", "16")
+    assert Scene(state=State(model="x", gpus="no such")).value("precision") == "-"

@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass
 
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.plan.document import Candidate, PlanDocument
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
+from gpu_plan.planner.workload.precisions import default_precision
 from gpu_plan.reports.clean import ascii_line, one_line
 from gpu_plan.reports.plan import words
-from gpu_plan.tui.choices import FLAGS
+from gpu_plan.tui.choices import FLAGS, TRAINING
 from gpu_plan.tui.engine.messages import Picture
 from gpu_plan.tui.state import State
 
@@ -48,8 +52,8 @@ class Scene:
         return None if self.document is None else words.focus(self.document)
 
     def value(self, name: str) -> str:
-        """What holds for an option in this state: as given or tried, else what the picture was made with."""
-        return self.state.value(name) or shown_value(self, name) or "-"
+        """What holds for an option in this state: given or tried, else what the picture was made with or will be."""
+        return self.state.value(name) or shown_value(self, name) or known_default(self, name) or "-"
 
     def origin(self, name: str) -> str:
         """`given`, `tried`, `best`, `script` or `default`."""
@@ -91,3 +95,23 @@ def shown_value(scene: Scene, name: str) -> str | None:
         return "true" if document.workload.get(name.replace("-", "_")) else "false"
     value = document.workload.get(_WORKLOAD.get(name, name))
     return None if value is None else str(value)
+
+
+def known_default(scene: Scene, name: str) -> str | None:
+    """Before anything is in view: what an option comes to that nobody gave and nothing searches; None where the model
+    decides it."""
+    menu = scene.state.menu
+    if scene.document is not None or scene.found is not None or name in menu.searched:
+        return None
+    if name == "lora-rank" and scene.state.value("peft") in (None, NO_ADAPTERS):
+        return None
+    if name == "precision" and menu is TRAINING:
+        return _default_precision(scene.state.gpus)
+    return menu.choices[name].default or None
+
+
+def _default_precision(gpus: str) -> str | None:
+    try:
+        return str(default_precision(parse_cluster(gpus).gpu.supports_bf16))
+    except PlanError:
+        return None
