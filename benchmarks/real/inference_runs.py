@@ -1,7 +1,7 @@
 """Prompts through a model of 125M random weights on this machine, over every way to spread it: real runs by the command
 line, against the plan's figures and against the whole model's own words.
 
-    .venv/bin/python -m benchmarks.real.inference_runs [--only "NAME;..."]
+    .venv/bin/python -m benchmarks.real.inference_runs [--only NAME,...]
 
 writes benchmarks/results/inference_runs.json and .md.
 """
@@ -57,11 +57,6 @@ CASES = (
     Case(name="RAM for 75 %", words=("--gpus", "cpu", "--offload", "all"), in_memory=0.75),
     Case(name="RAM for 50 %", words=("--gpus", "cpu", "--offload", "all"), in_memory=0.5),
     Case(name="RAM for 30 %", words=("--gpus", "cpu", "--offload", "all"), in_memory=0.3),
-    Case(
-        name="RAM for 75 %, prompt in pieces",
-        words=(*("--gpus", "cpu", "--offload", "all"), *("--set", "prefill.chunk=32")),
-        in_memory=0.75,
-    ),
     Case(name="tensor 2", words=("--gpus", "2xcpu", "--tp", "2")),
     Case(name="pipeline 2", words=("--gpus", "2xcpu", "--pp", "2")),
     Case(name="replicas 2", words=("--gpus", "2xcpu", "--strategy", "replicas")),
@@ -91,7 +86,7 @@ def planned(case: Case, folder: Path, checkpoint: Path, whole: SavedPlan | None)
 
 def run(case: Case, folder: Path, checkpoint: Path, prompts: Path, whole: SavedPlan | None) -> tuple[SavedPlan, Row]:
     """One real run by the command line: its plan and its figures."""
-    place = folder / case.name.replace(" ", "-").replace("%", "pc").replace(",", "")
+    place = folder / case.name.replace(" ", "-").replace("%", "pc")
     place.mkdir()
     saved = planned(case, place, checkpoint, whole)
     done = execute(place, place / "plan.json", "--prompts", str(prompts), "--output", "out.jsonl", seconds=3600)
@@ -232,7 +227,7 @@ def merged(rows: Sequence[Row]) -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", help="names of cases, separated by semicolons: only these are run again")
+    parser.add_argument("--only", help="names of cases, separated by commas: only these are run again")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="inference-runs-"))
     try:
@@ -241,7 +236,7 @@ def main() -> None:
         expected = spoken(checkpoint, prompts)
         rows, whole = [], None
         for case in CASES:
-            if args.only is None or case.name in args.only.split(";") or case.name == "whole":
+            if args.only is None or case.name in args.only.split(",") or case.name == "whole":
                 saved, row = run(case, folder, checkpoint, prompts, whole)
                 whole = whole or saved
                 same = sum(one == other for one, other in zip(row.pop("outputs"), expected, strict=True))
