@@ -172,6 +172,8 @@ class CapturedFacts:
     lora_targets: tuple[str, ...] = ()
     wrapper: str = ""
     """Class in which the script wraps its model for several devices by itself; empty where it leaves that to others."""
+    starts_ranks: bool = False
+    """Whether it starts a process for each rank by itself, as torch.multiprocessing.spawn does."""
     engine: EngineFacts | None = None
     """Where DeepSpeed's engine runs the script's step."""
     sharding: ShardingFacts | None = None

@@ -162,6 +162,9 @@ class Window:
     def _clipped(self, norm: float) -> None:
         self._observed.clipping = norm
 
+    def _starts(self) -> None:
+        self._observed.starts_ranks = True
+
     @property
     def reached_backward(self) -> bool:
         return self._recorder.backward_passes > 0
@@ -190,7 +193,7 @@ class Window:
         hashed_by_shape()
         # What a distribution asks of its parameters are their values.
         stack.enter_context(mock.patch.object(torch.distributions.Distribution, "_validate_args", False))
-        stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))
+        stack.enter_context(one_rank(self._request.world_size, Path(self._request.script), self._starts))
         configs = self._request.configs
         when_imported("transformers.trainer", parts_are_the_ranks)
         when_imported("transformers.configuration_utils", lambda _: stack.enter_context(weightless_models(configs)))
@@ -393,6 +396,7 @@ class Window:
             lora_rank=getattr(first, "r", None),
             lora_targets=tuple(sorted(getattr(first, "target_modules", None) or ())),
             wrapper="deepspeed" if engine else _wrapper(loop),
+            starts_ranks=self._observed.starts_ranks,
             engine=engine,
             sharding=sharding.facts() if (sharding.types and loop == "plain") or _asked(loop) else None,
             clipping=self._observed.clipping,

@@ -194,6 +194,7 @@ def with_captured_basis(workload: Workload, given: Given, facts: CapturedFacts) 
             basis[name] = "captured"
     own: dict[str, int | str | None] = {
         "wrapper": facts.wrapper or None,
+        "starts_ranks": 1 if facts.starts_ranks else None,
         "micro_batch": facts.micro_batch,
         "grad_accum": facts.accumulation_steps,
         "seq_len": facts.seq_len,

@@ -87,6 +87,9 @@ def test_captured_as_it_trains(
     assert (workload["script"]["micro_batch"], workload["optimizer"]) == (batch, optimizer)
     wrapper = "DistributedDataParallel" if script is STARTED else ""
     assert workload["script"].get("wrapper", "") == wrapper
+    starts = script is STARTED
+    assert workload["script"].get("starts_ranks", 0) == starts
+    assert (document["plans"][0]["command"] == f"python {path}") is starts
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -146,8 +146,9 @@ def _refuse_tensor_parallel(module: Any) -> None:
 
 
 @contextlib.contextmanager
-def one_rank(world_size: int, script: Path) -> Iterator[None]:
-    """Within, a script that joins a process group is rank 0 of `world_size`."""
+def one_rank(world_size: int, script: Path, started: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Within, a script that joins a process group is rank 0 of `world_size`; `started` is called where it starts the
+    ranks itself."""
     if launched_by_torchrun(script, world_size):
         os.environ.update(
             RANK="0",
@@ -175,11 +176,12 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
         objects[:] = [value] * len(objects)
 
     def spawned(function: Any, args: Any = (), *_: Any, **__: Any) -> None:
+        started()
         function(0, *args)  # torch/multiprocessing/spawn.py: the first of its processes
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(torch.multiprocessing, "spawn", spawned))
-        stack.enter_context(ranks_started_here())
+        stack.enter_context(ranks_started_here(started))
         for home in (dist, *filter(None, map(sys.modules.get, _JOINING))):
             if hasattr(home, "init_process_group"):
                 stack.enter_context(mock.patch.object(home, "init_process_group", init_process_group))

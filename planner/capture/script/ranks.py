@@ -10,7 +10,7 @@ import multiprocessing.process
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -46,8 +46,9 @@ class _Over:
 
 
 @contextlib.contextmanager
-def ranks_started_here() -> Iterator[None]:
-    """Within, the first process that the user's own code starts for a rank is a call of its program."""
+def ranks_started_here(told: Callable[[], None]) -> Iterator[None]:
+    """Within, the first process that the user's own code starts for a rank is a call of its program, and `told` is
+    called."""
     start = multiprocessing.process.BaseProcess.start
     run: list[object] = []
 
@@ -59,6 +60,7 @@ def ranks_started_here() -> Iterator[None]:
         process._popen, process._sentinel = _Over(), 0
         if not run:
             run.append(target)
+            told()
             target(*process._args, **process._kwargs)
 
     with mock.patch.object(multiprocessing.process.BaseProcess, "start", started):

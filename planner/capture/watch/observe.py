@@ -37,6 +37,8 @@ class Observed:
     """Called when an optimizer is constructed."""
     begin_step: Callable[[], None] = lambda: None
     """Called before an optimizer's step."""
+    starts_ranks: bool = False
+    """Whether the script starts its ranks by itself."""
     compiled: bool = False
     compiles: bool = False
     """The same, whoever asked for it."""

@@ -25,9 +25,14 @@ def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluste
 
     A captured script has its batch already; any other is called train.py, and told what the stack lets it be told.
 
-    Where no options of the launcher say what is planned, the saved plan is executed instead.
+    One that starts its ranks itself is run as it is, once on each node. Where no options of the launcher say what is
+    planned, the saved plan is executed instead.
     """
     script, workload = captured or "train.py", judgement.family.own(workload)
+    variable = allocator_variable(dict(workload.settings))
+    allocates = f"PYTORCH_ALLOC_CONF={variable} " if variable else ""
+    if dict(workload.script).get("starts_ranks"):
+        return f"{allocates}python {shlex.quote(script)}"
     if _beyond_options(judgement, workload, cluster):
         return f"plan --plan plan.json --execute {shlex.quote(script)}"
     words = ["accelerate", "launch", "--num_processes", str(cluster.world_size)]
@@ -51,10 +56,7 @@ def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluste
     if steps > 1 and not workload.stack.traits.is_trainer and not traits.uses_deepspeed:
         # The launcher hands its own option for it to DeepSpeed alone (utils/launch.py: prepare_multi_gpu_env).
         start += f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={steps} "
-    variable = allocator_variable(dict(workload.settings))
-    if variable:
-        start += f"PYTORCH_ALLOC_CONF={variable} "
-    return start + " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
+    return start + allocates + " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
 
 
 def _beyond_options(judgement: StepJudgement, workload: Workload, cluster: Cluster) -> bool:

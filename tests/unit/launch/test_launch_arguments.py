@@ -188,6 +188,9 @@ def test_a_loop_without_accelerate_wraps_and_casts_itself(tmp_path: Path) -> Non
     assert not drawn(tmp_path, "from helper import wrap\nloss.backward()\n", strategy="ddp").refused
     captured = (("wrapper", "DistributedDataParallel"),)
     assert not drawn(tmp_path, "import torch\nloss.backward()\n", strategy="ddp", script=captured).refused
+    started = (*captured, ("starts_ranks", 1))
+    (line,) = drawn(tmp_path, "import torch\nloss.backward()\n", strategy="ddp", script=started).refused
+    assert "starts its ranks itself (torch.multiprocessing): launched as" in line
 
 
 def test_accumulation_needs_accumulate(tmp_path: Path) -> None:
