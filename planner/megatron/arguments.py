@@ -147,12 +147,13 @@ def _of_layout(model: Architecture, layout: Layout) -> Words:
         words += ["--recompute-num-layers", str(layout.recompute_layers)]
     words += ["--transformer-impl", "local" if layout.local else "transformer_engine"]
     words += ["--attention-backend", _BACKENDS[layout.attention]]
-    if layout.cross_entropy != "unfused":
+    if layout.cross_entropy in ("native", "te"):
         words += ["--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl", layout.cross_entropy]
     if layout.float8 != "none":
         words += ["--fp8-format", "hybrid", "--fp8-recipe", layout.float8]
         words += ["--fp8-param-gather"] if layout.float8_stored else []
     words += [] if layout.fused_gradients else ["--no-gradient-accumulation-fusion"]
+    words += [] if layout.fused_activation else ["--no-bias-swiglu-fusion"]
     words += [] if layout.attention_mask else ["--no-create-attention-mask-in-dataloader"]
     words += ["--hidden-dropout", str(layout.hidden_dropout), "--attention-dropout", str(layout.attention_dropout)]
     return tuple(words)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpu_plan.planner.megatron.losses import CrossEntropy
+
 PARTS = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 """What selective recomputation knows (transformer_config.py: TransformerConfig.recompute_modules)."""
 Attention = Literal["fused", "flash", "unfused", "local"]
@@ -49,11 +51,16 @@ class Layout:
     """Whether their weights are stored and gathered so (`--fp8-param-gather`)."""
     float8_twice: bool = False
     """Whether an operand is kept in both orders: before Blackwell products take it row by row."""
-    cross_entropy: Literal["unfused", "native", "te"] = "unfused"
-    """`--cross-entropy-loss-fusion`, `--cross-entropy-fusion-impl`."""
+    cross_entropy: CrossEntropy = "unfused"
+    """`--cross-entropy-loss-fusion`, `--cross-entropy-fusion-impl`; or one that no argument asks for."""
     hidden_dropout: float = 0.0
     attention_dropout: float = 0.0
     fused_rotary: bool = True
+    fused_activation: bool = True
+    """Whether a dense layer's gate is one kernel (no `--no-bias-swiglu-fusion`)."""
+    deallocates: bool = True
+    """Whether what a stage has sent on is emptied at once: Megatron-LM asks for it, Megatron-core alone does not
+    (`deallocate_pipeline_outputs`)."""
     attention_mask: bool = False
     """Whether the loader makes a mask of every sample (no `--no-create-attention-mask-in-dataloader`)."""
     capacity: float | None = None
@@ -113,6 +120,7 @@ class Layout:
             self,
             pipeline=1,
             virtual=1,
+            deallocates=True,
             group=None,
             first_layers=None,
             last_layers=None,

@@ -140,6 +140,8 @@ def _refused_experts(model: Architecture, layout: Layout) -> str | None:
         return f"--set megatron.expert_tensor={layout.expert_tensor}: this model has no experts to split"
     if experts is None:
         return None
+    if not layout.fused_activation:
+        return "--set megatron.activation_fusion=false is about dense layers: experts' gates are planned in one kernel"
     if experts.count % layout.expert:
         return f"--ep {layout.expert} does not divide {experts.count} experts"
     if experts.width % layout.expert_tensor:

@@ -111,10 +111,15 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "megatron.cross_entropy": Setting(
         "choice",
-        "whose loss over a shared vocabulary: Megatron-core's, its fused one, or Transformer Engine's (unfused)",
-        choices=("unfused", "native", "te"),
+        "whose loss over a shared vocabulary: Megatron-core's, its fused one, Transformer Engine's, or that of verl's"
+        " actor, without or with a gradient of its entropy (unfused)",
+        choices=("unfused", "native", "te", "verl", "verl-entropy"),
     ),
     "megatron.gradient_fusion": Setting("flag", "whether products add weights' gradients to their buffer (true)"),
+    "megatron.activation_fusion": Setting("flag", "whether a dense layer's gate is one kernel (true)"),
+    "megatron.deallocate_outputs": Setting(
+        "flag", "whether a stage empties what it has sent on, as Megatron-LM does; Megatron-core alone does not (true)"
+    ),
     "megatron.grad_dtype": Setting(
         "choice",
         "type of the buffer of gradients (float32; fp16 beside fp16-mixed)",

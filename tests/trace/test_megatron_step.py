@@ -72,6 +72,39 @@ def test_earlier_stages_hold_more_micro_batches():
     assert profile(interleaved, 1).at_peak[Category.ACTIVATIONS] > kept[0]
 
 
+@pytest.mark.parametrize("rank", range(4))
+def test_outputs_that_are_not_emptied_stand_as_long_as_their_graphs(rank):
+    """One for each micro batch that is under way; the last stage puts out a loss."""
+    piped = replace(JOB, layout=Layout(pipeline=4), model=replace(MODEL, layers=8), micro_batches=8)
+    kept = replace(piped, layout=replace(piped.layout, deallocates=False))
+    own = profile(kept, rank).peak_allocated_bytes - profile(piped, rank).peak_allocated_bytes
+    assert own == (4 - rank if rank < 3 else 0) * 2 * 2 * 256 * 512
+
+
+def test_a_gate_of_several_kernels_keeps_both_factors():
+    """mlp.py: glu: the activation, and the other half with 0 added, beside the product of both."""
+    one = replace(JOB, micro_batches=1)
+    several = replace(one, layout=Layout(fused_activation=False))
+    more = profile(several, 0).peak_allocated_bytes - profile(one, 0).peak_allocated_bytes
+    assert more == 4 * 2 * (2 * 2 * 256 * 1024)
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+@pytest.mark.parametrize(("loss", "each"), [("unfused", 6), ("verl", 8), ("verl-entropy", 12)])
+def test_bytes_of_a_logit_in_verls_loss(loss, each, tensor):
+    """fp32 beside the logits' own 16 bits; verl's gradient before and after the temperature; with an entropy logits,
+    probabilities, and the copy that log-probabilities are taken in."""
+    layout = Layout(cross_entropy=loss, tensor=tensor, sequence=tensor > 1)
+
+    def beside(words: int) -> int:
+        job = replace(JOB, model=replace(MODEL, vocabulary=words, layers=2), micro_batches=1, layout=layout)
+        at_peak = profile(job, 0).at_peak
+        states = (Category.PARAMETERS, Category.GRADIENTS, Category.OPTIMIZER_STATE, Category.BUFFERS)
+        return sum(size for kind, size in at_peak.items() if kind not in states)
+
+    assert (beside(131_072) - beside(65_536)) * tensor == each * 65_536 * 2 * 256
+
+
 EXPERTS = Experts(count=8, chosen=2, width=256)
 WITH_EXPERTS = replace(JOB, model=replace(MODEL, experts=EXPERTS))
 
@@ -218,6 +251,11 @@ def test_what_is_run_again_is_kept_by_nobody_in_float8_either():
         (MegatronCase(pipeline=2, virtual=2), 0, 762_880),
         (MegatronCase(pipeline=2, virtual=2), 1, 560_704),
         (MegatronCase(tensor=2, pipeline=2), 0, 374_912),
+        (MegatronCase(pipeline=2, deallocates=False), 0, 620_544),
+        (MegatronCase(pipeline=2, virtual=2, deallocates=False), 0, 795_648),
+        (MegatronCase(pipeline=4, micro_batches=8, deallocates=False), 2, 362_496),
+        (MegatronCase(micro_batch=1, micro_batches=2, verl=True), 0, 348_672),
+        (MegatronCase(tensor=2, micro_batch=1, verl=True), 0, 213_536),
     ],
     ids=lambda value: value.label() if isinstance(value, MegatronCase) else str(value),
 )

@@ -77,6 +77,7 @@ def stream(job: Job, rank: int) -> tuple[RankStream, StepTrace]:
             rules=job.rules,
             capability=job.capability,
             masked_ids=layout.tensor > 1,
+            deallocates=layout.deallocates,
             tied=job.model.tied,
             fused_gradients=layout.fused_gradients,
             grouped=job.model.experts is not None and layout.grouped,

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
-from gpu_plan.planner.from_config.documents.cuts import (
+from gpu_plan.planner.from_config.documents.hydra import flat, settled
+from gpu_plan.planner.from_config.documents.of_verl.cuts import (
     ACTOR,
     CUT,
     FORWARD,
@@ -29,7 +30,7 @@ from gpu_plan.planner.from_config.documents.cuts import (
     valued,
     whole,
 )
-from gpu_plan.planner.from_config.documents.hydra import flat, settled
+from gpu_plan.planner.from_config.documents.of_verl.megatron import MEGATRON, of_megatron
 from gpu_plan.planner.from_config.documents.written import Cut, Table, Written, phase
 from gpu_plan.planner.strategy.known import strategy_by, unsharded
 from gpu_plan.planner.strategy.traits import Engine, Offload, Traits
@@ -76,12 +77,6 @@ _OWN_REWARDS = ("reward_model.prime_model", "reward_model.rm_type", "reward_mode
 """PRIME's (verl/workers/fsdp_workers.py: PRIMERewardModelWorker), which trains one."""
 GROWS, AWAY = "expandable_segments", "reference_offload"
 """Not verl's words: whether segments of its allocator grow, and whether FSDP itself keeps the reference on the host."""
-_MEGATRON = strategy_by(Engine.MEGATRON, stage=1).name
-_DEGREES = (
-    ("--tp", "tensor_model_parallel_size"), ("--pp", "pipeline_model_parallel_size"),
-    ("--cp", "context_parallel_size"), ("--ep", "expert_model_parallel_size"),
-)  # fmt: skip
-"""Options by words of its Megatron's workers."""
 _STRATEGIES = {"fsdp": Engine.FSDP1, "fsdp2": Engine.FSDP2}
 """verl's words for its workers."""
 
@@ -106,7 +101,7 @@ def of_command(
         elif "$" in word and "[@]" in word:
             raise InputError(f"{where}: {word[:60]} is not set in the file: write its words there")
     if megatron is not None:
-        raise _of_megatron(Asked(where, said, _USUAL), megatron)
+        raise of_megatron(Asked(where, said, _USUAL), megatron)
     named = next((at for at, word in enumerate(words) if word.startswith(("--config-name", "--config-path"))), None)
     if named is not None and file is None and "ppo_trainer" not in " ".join(words[named : named + 2]):
         shown = visible(" ".join(words[named : named + 2])[:80])
@@ -123,7 +118,7 @@ def of_table(content: Mapping[str, object], where: str, model: str | None) -> Wr
     named = [str(one) for one in taken] if isinstance(taken, list) else []
     said = flat(content)
     if any("megatron" in name for name in named):
-        raise _of_megatron(Asked(where, said, _USUAL), "ppo_megatron_trainer")
+        raise of_megatron(Asked(where, said, _USUAL), "ppo_megatron_trainer")
     return job(Asked(where, {key: _referred(value, said) for key, value in said.items()}, _USUAL), model)
 
 
@@ -221,27 +216,10 @@ def _refers(asked: Asked) -> bool:
     return asked.flag(key)
 
 
-def _of_megatron(asked: Asked, what: str) -> InputError:
-    """What to raise for Megatron's workers, with the command that plans the actor's update alone.
-
-    verl/workers/megatron_workers.py, workers/actor/megatron_actor.py: forward_backward_batch runs the pipeline's
-    schedule forward only for log-probabilities, whose vocabulary is shared (vocab_parallel_log_probs_from_logits), and
-    offloads whole gradient buffers; a plan of Megatron's has training steps and cross-entropy.
-    """
-    words = ["--strategy", _MEGATRON]
-    for option, key in _DEGREES:
-        if asked.says(f"{ACTOR}.megatron.{key}") and (degree := asked.count(f"{ACTOR}.megatron.{key}")):
-            words += [option, str(degree)]
-    return InputError(
-        f"{asked.where}: {what}: Megatron's workers run log-probabilities forward only, which a document has for FSDP's"
-        f" alone; the actor's update by itself: plan MODEL --gpus SPEC {' '.join(words)}"
-    )
-
-
 def _check(asked: Asked) -> None:
     """InputError for what would be planned as something else."""
-    if str(asked.value(f"{ACTOR}.strategy")).lower() == _MEGATRON:
-        raise _of_megatron(asked, f"{ACTOR}.strategy is {_MEGATRON}")
+    if str(asked.value(f"{ACTOR}.strategy")).lower() == MEGATRON:
+        raise of_megatron(asked, f"{ACTOR}.strategy is {MEGATRON}")
     sharded = "a document has FSDP's workers over all devices"
     asked.refuse(f"{ACTOR}.strategy", tuple(_STRATEGIES), sharded)
     asked.refuse("critic.strategy", tuple(_STRATEGIES), sharded)

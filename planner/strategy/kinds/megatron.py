@@ -48,6 +48,8 @@ TRAITS = Traits(
             "megatron.recompute_layers",
             "megatron.cross_entropy",
             "megatron.gradient_fusion",
+            "megatron.activation_fusion",
+            "megatron.deallocate_outputs",
             "megatron.grad_dtype",
             "megatron.precision_aware",
             "megatron.moments_dtype",

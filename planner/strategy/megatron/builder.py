@@ -2,7 +2,8 @@
 
 megatron/core/pipeline_parallel/schedules.py and p2p_communication.py: a tensor is made for each micro batch when it is
 received and lives until its backward; what was sent on is emptied at once (deallocate_output_tensor: every job of
-Megatron-LM sets deallocate_pipeline_outputs); what is sent back lives until the next backward returns.
+Megatron-LM sets deallocate_pipeline_outputs), or lives as long as its graph; what is sent back lives until the next
+backward returns.
 """
 
 from functools import cached_property
@@ -26,10 +27,14 @@ def _is_forward(one: _Played) -> bool:
 class MegatronBuilder(PipelineBuilder):
     """Lays out two steps of one rank."""
 
-    def __init__(self, trace: StepTrace, rank: PipelineRank, *, masked_ids: bool = False) -> None:
-        """`masked_ids`: whether ranks that share the embedding look up a masked copy of the ids, which their graph
-        keeps in place of the ids (tensor_parallel/layers.py: VocabParallelEmbedding.forward)."""
+    def __init__(
+        self, trace: StepTrace, rank: PipelineRank, *, masked_ids: bool = False, deallocates: bool = True
+    ) -> None:
+        """`deallocates`: whether what was sent on is emptied at once. `masked_ids`: whether ranks that share the
+        embedding look up a masked copy of the ids, which their graph keeps in place of the ids
+        (tensor_parallel/layers.py: VocabParallelEmbedding.forward)."""
         self._kept_inputs = {"position_ids"} if masked_ids else {"input_ids", "position_ids"}
+        self._deallocates = deallocates
         super().__init__(trace, rank)
 
     def _hand_over_inputs(self) -> None:
@@ -115,8 +120,12 @@ class MegatronBuilder(PipelineBuilder):
 
     def _output_gone(self, place: int) -> Point:
         """When the output is emptied of the forward at that place: when it is sent; with virtual stages, past the
-        forwards that come first, before the next forward, or where none follows after the backward beside it."""
+        forwards that come first, before the next forward, or where none follows after the backward beside it. What is
+        not emptied goes with its graph, which the schedule's lists name."""
         one = self._played[place]
+        if not self._deallocates:
+            back = self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, Kind.BACKWARD]
+            return self._graph_gone(self._places[back])
         sent = point(one.segment, 2 * self.rank.span_of(one.action.stage).forward[1] + 1)
         if not self._interleaved or place - self._of_step(place) < self._first_forwards:
             return sent

@@ -57,6 +57,8 @@ def _layout(
         recompute_layers=number(settings, "recompute_layers") or 1,
         attention=attention_kernel(str(workload.attention), cluster.gpu.compute_capability),
         fused_gradients=flag(settings, "gradient_fusion", True),
+        fused_activation=flag(settings, "activation_fusion", True),
+        deallocates=flag(settings, "deallocate_outputs", True),
         float8=settings.get("megatron.fp8_recipe", "delayed") if workload.precision.is_float8 else "none",  # type: ignore[arg-type]
         float8_stored=flag(settings, "fp8_params", False),
         float8_twice=(cluster.gpu.compute_capability or (0, 0)) < _BLACKWELL,

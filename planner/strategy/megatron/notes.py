@@ -39,6 +39,11 @@ def notes_of(context: RankContext) -> tuple[str, ...]:
         f"read in Megatron-LM of August 2026 and Transformer Engine 2.11: attention {layout.attention}, cross entropy"
         f" {layout.cross_entropy}, gradients {_GRADIENTS[layout.fused_gradients]}",
     ]
+    if layout.cross_entropy.startswith("verl"):
+        notes.append(
+            "the loss is that of verl's actor, which verl's own workers run; commands and files for Megatron-LM have"
+            " its own cross entropy"
+        )
     if layout.float8 != "none":
         stored = "stored in float8" if layout.float8_stored else "kept in bf16, and in float8 beside"
         orders = "in both orders, as products want them before Blackwell" if layout.float8_twice else "once"

@@ -59,6 +59,7 @@ def planned_rank(context: RankContext) -> RankPlan:
             rules=rules,
             capability=context.capability,
             masked_ids=part.layout.tensor > 1,
+            deallocates=part.layout.deallocates,
             tied=part.model.tied,
             fused_gradients=part.layout.fused_gradients,
             grouped=part.model.experts is not None and part.layout.grouped,

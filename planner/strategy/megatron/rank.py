@@ -26,6 +26,8 @@ class RankJob:
     capability: tuple[int, int] | None
     masked_ids: bool = False
     """Whether ranks share the embedding's rows, and look up a masked copy of the ids."""
+    deallocates: bool = True
+    """Whether what is sent on is emptied at once."""
     tied: bool
     """Whether embedding and head share a weight, each on its own stage."""
     fused_gradients: bool
@@ -38,7 +40,7 @@ class RankJob:
 
 def stream_of(job: RankJob) -> tuple[RankStream, int]:
     """The rank's stream, and the elements that its optimizer steps."""
-    builder = MegatronBuilder(job.trace, job.place, masked_ids=job.masked_ids)
+    builder = MegatronBuilder(job.trace, job.place, masked_ids=job.masked_ids, deallocates=job.deallocates)
     chunks = _chunks(job.trace, job.place)
     shared = frozenset(
         parameter.name

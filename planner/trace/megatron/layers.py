@@ -64,7 +64,7 @@ class Mlp(nn.Module):
 
     def __init__(self, model: Architecture, layout: Layout, width: int, *, norm: bool = True) -> None:
         super().__init__()
-        shared, self._gated = shared_of(layout), model.gated
+        shared, self._gated, self._fused = shared_of(layout), model.gated, layout.fused_activation
         outputs = width // layout.tensor * (2 if model.gated else 1)
         if norm:
             self.linear_fc1: nn.Module = NormLinear(
@@ -79,10 +79,19 @@ class Mlp(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         wide = self.linear_fc1(x)
         bias: Any = self.linear_fc1.bias
-        narrow = (SwiGlu if self._gated else Gelu).apply(wide, bias)
+        if self._gated and not self._fused:
+            narrow = _gated(wide if bias is None else wide + bias)
+        else:
+            narrow = (SwiGlu if self._gated else Gelu).apply(wide, bias)
         del wide
         out: torch.Tensor = self.linear_fc2(narrow)
         return out
+
+
+def _gated(wide: torch.Tensor) -> torch.Tensor:
+    """mlp.py: MLP.forward: glu: what is added to the second half is 0, in a copy of its own (glu_linear_offset)."""
+    gate, up = torch.chunk(wide, 2, dim=-1)
+    return nn.functional.silu(gate) * (up + 0.0)
 
 
 class Layer(nn.Module):

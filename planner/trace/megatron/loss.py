@@ -95,7 +95,7 @@ class _TeCrossEntropy(torch.autograd.Function):
         return logits, None, None
 
 
-_LOSSES: dict[str, Any] = {"unfused": _CrossEntropy, "native": _FusedCrossEntropy, "te": _TeCrossEntropy}
+_LOSSES: dict[str, Any] = {"native": _FusedCrossEntropy, "te": _TeCrossEntropy}
 
 
 class Head(nn.Module):
@@ -121,7 +121,7 @@ class Head(nn.Module):
 def losses_of(logits: torch.Tensor, labels: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Of every token, [samples, tokens] (language_module.py: compute_language_model_loss)."""
     labels = labels.transpose(0, 1).contiguous()
-    losses: torch.Tensor = _LOSSES[layout.cross_entropy].apply(logits, labels, layout.tensor)
+    losses: torch.Tensor = _LOSSES.get(layout.cross_entropy, _CrossEntropy).apply(logits, labels, layout.tensor)
     return losses.transpose(0, 1).contiguous()
 
 

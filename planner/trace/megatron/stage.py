@@ -22,6 +22,7 @@ from gpu_plan.planner.trace.megatron.group import all_sum, begin_groups, scatter
 from gpu_plan.planner.trace.megatron.layers import Layer, Mlp, SelfAttention
 from gpu_plan.planner.trace.megatron.local import Gathers, LocalAttention, LocalMlp, local_norm
 from gpu_plan.planner.trace.megatron.loss import Head, loss_of
+from gpu_plan.planner.trace.megatron.policy import actor_loss_of, of_verl
 from gpu_plan.planner.trace.megatron.prediction import PredictionLayer, predicted, with_losses
 from gpu_plan.planner.trace.megatron.products.linear import give_dummies, shared_of
 from gpu_plan.planner.trace.megatron.products.norms import Norm
@@ -219,6 +220,9 @@ class Stage(nn.Module):
             del parts
         logits = self.output_layer(x, batch.get(GATHERED))
         del x
+        if of_verl(self._layout):
+            logits = logits.float()  # transformer/module.py: Float16Module.forward, whose name for them is bound anew
+            return actor_loss_of(logits, batch["labels"], batch["loss_mask"], self._layout)
         return loss_of(logits, batch["labels"], batch["loss_mask"], self._layout)
 
 

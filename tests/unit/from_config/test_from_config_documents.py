@@ -337,7 +337,27 @@ def test_openrlhf_dpo() -> None:
             VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer").replace(
                 "actor.ppo_micro_batch_size_per_gpu=16", "actor.megatron.tensor_model_parallel_size=4"
             ),
-            "plan MODEL --gpus SPEC --strategy megatron --tp 4",
+            "plan MODEL --gpus SPEC --strategy megatron --tp 4 --checkpointing none --set megatron.cross_entropy=verl"
+            " --set megatron.overlap=false --set megatron.gradient_fusion=false --set megatron.deallocate_outputs=false"
+            " --set megatron.activation_fusion=false",
+        ),
+        (
+            VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer").replace(
+                "actor.ppo_micro_batch_size_per_gpu=16",
+                " ".join(
+                    f"actor_rollout_ref.actor.megatron.{word}"
+                    for word in (
+                        "expert_model_parallel_size=8",
+                        "override_transformer_config.recompute_granularity=full",
+                        "override_transformer_config.recompute_num_layers=2",
+                        "override_transformer_config.num_layers_in_first_pipeline_stage=4",
+                        "override_transformer_config.gradient_accumulation_fusion=True",
+                    )
+                ).removeprefix("actor_rollout_ref."),
+            ),
+            "--ep 8 --checkpointing full --set megatron.cross_entropy=verl --set megatron.overlap=false --set"
+            " megatron.gradient_fusion=true --set megatron.deallocate_outputs=false --set megatron.recompute_layers=2"
+            " --set megatron.first_layers=4",
         ),
         (VERL.replace("optimizer_offload=True", "optimizer_offload=False"), "a document does not say"),
         (VERL.replace("ppo_micro_batch_size_per_gpu=16", ""), "ppo_micro_batch_size_per_gpu is missing"),

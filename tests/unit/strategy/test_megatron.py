@@ -159,7 +159,15 @@ def test_buffers_are_padded_for_the_ranks():
                     stretched=(("rotary_scaling_factor", 40.0), ("mscale", 0.707)),
                 ),
             ),
-            Layout(pipeline=4, first_layers=1, last_layers=1, attention_mask=True, loss_counts=True),
+            Layout(
+                pipeline=4,
+                first_layers=1,
+                last_layers=1,
+                attention_mask=True,
+                loss_counts=True,
+                fused_activation=False,
+                cross_entropy="verl",
+            ),
         ),
     ],
 )

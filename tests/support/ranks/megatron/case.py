@@ -26,6 +26,10 @@ class MegatronCase:
     """Parts of a layer that are run again."""
     shared: int = 0
     """Width of the experts that all tokens go to."""
+    deallocates: bool = True
+    """Whether what a stage has sent on is emptied."""
+    verl: bool = False
+    """Whether the last stage's loss is that of verl's actor, without an entropy."""
     differs: float = 0.0
     """How far peaks may lie apart, where the cause is known: see `benchmarks/results/megatron_ranks.md`."""
 
@@ -47,6 +51,7 @@ class MegatronCase:
             tensor=self.tensor, pipeline=self.pipeline, virtual=self.virtual, expert=self.expert, local=True,
             expert_tensor=1, attention="local", fused_gradients=False, fused=False, permute_fusion=False,
             grouped=False, capacity=1.0 if self.experts else None,
+            deallocates=self.deallocates, cross_entropy="verl" if self.verl else "unfused",
             recompute="selective" if self.again else "none", recompute_modules=self.again or ("core_attn",),
         )  # fmt: skip
 
@@ -54,7 +59,8 @@ class MegatronCase:
         """Short text that names the case."""
         experts = f", {self.experts} experts" if self.experts else ""
         again = f", {' and '.join(self.again)} again" if self.again else ""
-        return (self.layout.words or "one rank") + experts + again
+        kept = "" if self.deallocates else ", outputs kept"
+        return (self.layout.words or "one rank") + experts + again + kept + (", verl's loss" if self.verl else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file."""

@@ -70,7 +70,8 @@ def replay(case: MegatronCase, rank: int) -> tuple[RankStream, PipelineRank]:
     rules = StateRules(data_parallel=1, expert_data_parallel=1, distributed=False)
     made, _ = stream_of(
         RankJob(
-            trace=trace, place=place, rules=rules, capability=None, masked_ids=layout.tensor > 1, tied=False,
+            trace=trace, place=place, rules=rules, capability=None, masked_ids=layout.tensor > 1,
+            deallocates=layout.deallocates, tied=False,
             fused_gradients=False, grouped=False, transformer_engine=False,
         )
     )  # fmt: skip

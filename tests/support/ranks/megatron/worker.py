@@ -44,7 +44,7 @@ def config_of(case: MegatronCase) -> Any:
         expert_model_parallel_size=case.expert, expert_tensor_parallel_size=1,
         use_cpu_initialization=True, params_dtype=torch.bfloat16, pipeline_dtype=torch.bfloat16, bf16=True,
         gradient_accumulation_fusion=False, masked_softmax_fusion=False, bias_activation_fusion=False,
-        bias_dropout_fusion=False, apply_rope_fusion=False, deallocate_pipeline_outputs=True,
+        bias_dropout_fusion=False, apply_rope_fusion=False, deallocate_pipeline_outputs=case.deallocates,
         # arguments.py: validate_args of Megatron-LM: of virtual stages what is sent goes beside what is computed.
         overlap_p2p_comm=case.virtual > 1, batch_p2p_comm=case.virtual == 1,
         recompute_granularity="selective" if case.again else None, recompute_modules=list(case.again) or None,
@@ -83,6 +83,7 @@ def run_case(case: MegatronCase, losses: list[list[float]]) -> Any:
     """What the allocator saw of two steps."""
     from megatron.core import parallel_state
     from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
+    from megatron.core.tensor_parallel import vocab_parallel_cross_entropy
 
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=case.tensor, pipeline_model_parallel_size=case.pipeline,
@@ -109,7 +110,13 @@ def run_case(case: MegatronCase, losses: list[list[float]]) -> Any:
             positions = torch.arange(case.seq_len).repeat(case.micro_batch, 1) if inner.pre_process else None
             labels = torch.randint(0, 200, shape) if inner.post_process else None
             mask = torch.ones(shape) if inner.post_process else None
-            out = model(ids, positions, None, labels=labels)
+            out = model(ids, positions, None, labels=None if case.verl else labels)
+            if case.verl and inner.post_process:
+                # Of one packed sample: Float16Module's fp32, then verl/workers/actor/megatron_actor.py:
+                # logits_processor.
+                out = out.float()
+                out.div_(1.0)
+                out = -vocab_parallel_cross_entropy(out, labels)
             return out, functools.partial(loss_of, mask)
 
         run = get_forward_backward_func()

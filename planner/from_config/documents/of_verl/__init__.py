@@ -1,0 +1,1 @@
+"""What verl says of its passes, and of Megatron's workers."""

@@ -1,0 +1,7 @@
+"""Whose loss stands over a vocabulary that ranks share."""
+
+from typing import Literal
+
+CrossEntropy = Literal["unfused", "native", "te", "verl", "verl-entropy"]
+"""Megatron-core's own, its fused one, Transformer Engine's, or that of verl's actor, without or with a gradient of its
+entropy."""
