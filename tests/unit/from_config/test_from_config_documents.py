@@ -337,7 +337,8 @@ def test_openrlhf_dpo() -> None:
             VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer").replace(
                 "actor.ppo_micro_batch_size_per_gpu=16", "actor.megatron.tensor_model_parallel_size=4"
             ),
-            "plan MODEL --gpus SPEC --strategy megatron --tp 4 --checkpointing none --set megatron.cross_entropy=verl"
+            "plan MODEL --gpus SPEC --strategy megatron --tp 4 --attention flash --checkpointing none --set"
+            " megatron.cross_entropy=verl"
             " --set megatron.overlap=false --set megatron.gradient_fusion=false --set megatron.deallocate_outputs=false"
             " --set megatron.activation_fusion=false",
         ),
@@ -348,6 +349,7 @@ def test_openrlhf_dpo() -> None:
                     f"actor_rollout_ref.actor.megatron.{word}"
                     for word in (
                         "expert_model_parallel_size=8",
+                        "pipeline_model_parallel_size=2",
                         "override_transformer_config.recompute_granularity=full",
                         "override_transformer_config.recompute_num_layers=2",
                         "override_transformer_config.num_layers_in_first_pipeline_stage=4",
@@ -355,7 +357,8 @@ def test_openrlhf_dpo() -> None:
                     )
                 ).removeprefix("actor_rollout_ref."),
             ),
-            "--ep 8 --checkpointing full --set megatron.cross_entropy=verl --set megatron.overlap=false --set"
+            "--pp 2 --ep 8 --vpp 1 --attention flash --checkpointing full --set megatron.cross_entropy=verl"
+            " --set megatron.overlap=false --set"
             " megatron.gradient_fusion=true --set megatron.deallocate_outputs=false --set megatron.recompute_layers=2"
             " --set megatron.first_layers=4",
         ),

@@ -55,6 +55,10 @@ def _words(asked: Asked) -> list[str]:
     for option, key in _DEGREES:
         if asked.says(f"{_OWN}.{key}") and (degree := asked.count(f"{_OWN}.{key}")):
             words += [option, str(degree)]
+    if "--pp" in words and "--vpp" not in words:
+        words += ["--vpp", "1"]
+    if not asked.says(f"{_OVERRIDES}.attention_backend"):
+        words += ["--attention", "flash"]
     checkpointing = asked.text(f"{_OVERRIDES}.recompute_granularity") or "none"
     words += ["--checkpointing", visible(checkpointing[:20])]
     entropy = asked.number(f"{ACTOR}.entropy_coeff")
