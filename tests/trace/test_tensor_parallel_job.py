@@ -45,7 +45,9 @@ def test_a_rank_holds_its_part_and_waits_for_the_others(plan: Plan) -> None:
     assert degrees == {"name": "tp", "data_parallel": 1, "tensor_parallel": 2, "world_size": 2}
     part, all_of_it = (found["memory"]["at_peak"]["parameters"] for found in (best, whole))
     assert all_of_it / 2 < part < all_of_it / 2 * 1.1, "norms stand whole on every rank"
-    assert best["speed"]["parts"]["exposed_communication"] > 0
+    assert best["speed"]["parts"]["exposed_communication"] == 0, "so small a step waits for its host anyway"
+    _, large, _ = plan("llama-3", "--gpus", "2xH100", "--tp", "2", "--pin", "--micro-batch", "8192")
+    assert large["plans"][0]["speed"]["parts"]["exposed_communication"] > 0
     assert best["speed"]["samples_per_second"] == pytest.approx(1 / best["speed"]["step_seconds"])
 
 
