@@ -131,7 +131,8 @@ def train(
     progress: Progress,
 ) -> None:
     """Optimizer steps until there are `args.steps`, from where `progress` stands."""
-    samples, micro_batch = len(loader.dataset), args.batch_size * data_ranks(accelerator)
+    samples = len(loader.dataset)
+    micro_batch = samples // len(loader)  # of all ranks: whatever shares samples out has cut the loader
     model.train()
     loss_sum = torch.zeros((), device=accelerator.device)
     while progress.step < args.steps:
