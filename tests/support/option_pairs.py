@@ -58,7 +58,8 @@ NO_PAIR = {
     "dataset-tokens": "about the whole job's time and cost", "budget": "about the whole job's time and cost",
     **dict.fromkeys(
         (
-            "recipe", "prompt-len", "completion-len", "reference", "teacher", "generations", "reward-model", "vllm",
+            "recipe", "prompt-len", "completion-len", "reference", "critic", "teacher", "generations", "reward-model",
+            "vllm",
             "vllm-sleep",
         ),
         "of a job of several models, captured as a script: tests/capture/test_recipe_jobs.py",
@@ -98,7 +99,8 @@ SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "zero.max_in_cpu": (0,), "zero.param_buffer_count": (9,), "zero.param_buffer_size": (3000000,),
     "zero.optimizer_buffer_count": (6,), "checkpoint.every": (2,), "kernels.liger": ("true",), "fp8.backend": ("te",),
     "fp8.all_gather": ("false",), "compile.backend": ("inductor", "aot_eager"), "compile.mode": ("max-autotune",),
-    "compile.regional": ("true",), "lora.dropout": (0.1,), "quant.base": ("int8", "fp4"), "quant.double": ("true",),
+    "compile.regional": ("true",), "lora.dropout": (0.1,), "lora.beside": (1,),
+    "quant.base": ("int8", "fp4"), "quant.double": ("true",),
     "data.split_batches": ("true",), "data.dispatch_batches": ("true",), "data.even_batches": ("false",),
     "data.seedable_sampler": ("true",), "loss.variant": ("transformers-4.48",), "data.padding": ("longest", 0.25),
     "eval.batch": (8,), "eval.keep_logits": ("true",), "eval.samples": (64,), "eval.accumulation_steps": (2,),
@@ -113,6 +115,7 @@ SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
 SWAPPED: Values = {"offload": "nvme"}
 BESIDE: Mapping[str, Values] = {
     "lora-rank": {"peft": "lora"}, "lora-targets": {"peft": "lora"}, "lora.dropout": {"peft": "lora"},
+    "lora.beside": {"peft": "lora"},
     "quant.base": {"peft": "qlora"}, "quant.double": {"peft": "qlora"}, "checkpoint.every": {"checkpointing": "full"},
     "fp8.backend": {"precision": "fp8-mixed"}, "fp8.all_gather": {"precision": "fp8-mixed"},
     "compile.mode": {"compile": True}, "compile.regional": {"compile": True}, "zero.pin_memory": {"offload": "all"},
