@@ -1,5 +1,6 @@
 """Parts of a capture that need no child: what a batch is counted by, evaluators, launchers, counters, kernels."""
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -148,10 +149,13 @@ def test_what_looks_at_a_gpu_is_answered() -> None:
     assert Graphs().lines() == ()
 
 
-def test_a_script_is_told_of_torchao_as_it_is_installed() -> None:
+def test_a_script_is_told_of_torchao_as_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers is imported without it, and kept its answer: "You need to have torchao"."""
     from transformers.utils import import_utils
 
+    # Another test of this process may have imported it.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchao"]:
+        monkeypatch.delitem(sys.modules, name)
     with without_torchao():
         import_utils.is_torchao_available.cache_clear()
         assert not import_utils.is_torchao_available()
