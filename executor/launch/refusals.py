@@ -154,22 +154,17 @@ def _alone(target: Target, seen: Seen) -> Iterator[str]:
 def _starts_ranks(target: Target) -> Iterator[str]:
     """A script that starts a process for each rank: each that is launched would start all of them once more."""
     ranks = target.strategy.world_size
-    if ranks > 1 and _seen(target, "starts_ranks"):
+    if ranks > 1 and target.saved.starts_ranks:
         yield (
             f"{target.script.name} starts its ranks itself (torch.multiprocessing): launched as {ranks}, each would"
             f" start {ranks} more; run it without a launch (python {target.script.name}), or leave starting them to one"
         )
 
 
-def _seen(target: Target, what: str) -> object:
-    """What a captured script was seen to do; None where it does not, or was not captured."""
-    script = target.saved.workload.get("script")
-    return script.get(what) if isinstance(script, Mapping) else None
-
-
 def _wrapper(target: Target) -> str:
     """What a captured script was seen to wrap its model in."""
-    value = _seen(target, "wrapper")
+    script = target.saved.workload.get("script")
+    value = script.get("wrapper") if isinstance(script, Mapping) else None
     return value if isinstance(value, str) else ""
 
 

@@ -48,6 +48,11 @@ class SavedPlan:
         return _of_script(self, "called_parameters") or self.model.parameters
 
     @property
+    def starts_ranks(self) -> bool:
+        """Whether the captured script starts a process for each rank by itself."""
+        return bool(_of_script(self, "starts_ranks"))
+
+    @property
     def rows_of_a_call(self) -> int:
         """Rows that a training loop gives its model in one call: a pair of a script's loader is one sample of two."""
         rows, samples = _of_script(self, "rows"), _of_script(self, "micro_batch")
