@@ -60,3 +60,12 @@ def test_what_is_named_is_planned(named: tuple[str, ...], model: str, capsys: py
 def test_where_the_loop_fits_it_is_the_loop(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     document = planned(capsys, model, "--gpus", "1xL4", "--peft", "qlora", "--seq-len", "1024")
     assert (document["workload"]["stack"], document["headline"]) == ("accelerate", None)
+
+
+@pytest.mark.parametrize("word", ["speed", "memory", "cost"])
+def test_a_loop_that_fits_behind_an_offload_stays(word: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An offload may be first by the word that was given, where the GPU alone fits as well."""
+    words = (*ASKED[:-1], "memory.reserve=18GiB", "--prefer", word)
+    document = planned(capsys, model, "--gpus", "1xL4", *words)
+    assert (document["workload"]["stack"], document["headline"]) == ("accelerate", None)
+    assert any(one["strategy"]["offload"] == "none" for one in document["plans"])

@@ -85,6 +85,8 @@ def _least_alone(found: Found[Any]) -> StepJudgement | None:
     tight = [plan for plan in found.plans if isinstance(plan, StepJudgement)]
     lost = [one.judgement for one in found.rejected if isinstance(one.judgement, StepJudgement)]
     alone = [one for one in (*tight, *lost) if not one.offloads]
+    if any(one.verdict == "fits" for one in alone):  # behind a faster one, or by another --prefer
+        return None
     least = min(alone, key=lambda one: one.expected_bytes, default=None)
     return None if least is None or least.low_bytes > _MOST * least.capacity_bytes else least
 
