@@ -70,6 +70,7 @@ def main(words: list[str]) -> NoReturn:
         sys.argv = [request.script, *request.arguments, *launcher_words(script, request.arguments)]
         try:
             window.open(stack)  # imports transformers, which may meet a neighbour of the script by another's name
+            gc.freeze()  # what is imported would be looked through whenever a trainer collects
             gc.enable()
             program.run()
         except BaseException as problem:

@@ -145,21 +145,29 @@ class CapturedProvider:
         if self._digest is None:
             self._digest = files_digest(Path(request.script))
         # What it may take at most, and whether it needs walls, is not what it finds.
-        asked = replace(request, seconds=0.0, resident_bytes=0, written_bytes=0, processes=0, unwalled=False)
+        asked = replace(
+            request, seconds=0.0, resident_bytes=0, written_bytes=0, processes=0, unwalled=False, rolls_out=True
+        )
         return entry_name("capture", self._digest, dump(asked))
 
     def _run(self, request: CaptureRequest, key: str, folder: Path) -> tuple[CapturedFacts, StepTrace]:
         self.note("tracing")
         walls = ", behind walls" * (not request.unwalled)
         self.note(f"executing {self.runs or request.script} up to its first optimizer step{walls}")
-        outcome, content = capture(request, self.note, self.configs)
+        known = self._known_rollouts(request)
+        outcome, content = capture(replace(request, rolls_out=not known), self.note, self.configs)
         assert outcome.facts is not None
+        facts = replace(outcome.facts, passages=(*known, *outcome.facts.passages))
         trace = load(content)
-        self._traces[key] = (outcome.facts, trace)
+        self._traces[key] = (facts, trace)
         if self.use_cache:
-            write_entry(folder / f"{key}.json", dump(outcome.facts).encode())
+            write_entry(folder / f"{key}.json", dump(facts).encode())
             write_entry(folder / f"{key}.npz", content)
-        return outcome.facts, trace
+        return facts, trace
+
+    def _known_rollouts(self, request: CaptureRequest) -> tuple[Passage, ...]:
+        """What generations of this run hold, where another run has told; a user's script may roll out otherwise."""
+        return ()
 
     def _kept(self, folder: Path, key: str) -> tuple[CapturedFacts, StepTrace] | None:
         try:

@@ -56,6 +56,8 @@ class CaptureRequest:
     """Whether data sets and tokenizers that are not at hand are stood in for."""
     unwalled: bool = False
     """Whether it runs where the machine offers no walls, with the user's own rights."""
+    rolls_out: bool = True
+    """Whether a generation before the step is run to see what it holds; False: that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,6 +165,9 @@ class Window:
     def _starts(self) -> None:
         self._observed.starts_ranks = True
 
+    def _roll_out(self, *asked: Any) -> bool:
+        return not self._request.rolls_out or self._recorder.passages.roll_out(*asked)
+
     @property
     def reached_backward(self) -> bool:
         return self._recorder.backward_passes > 0
@@ -202,7 +205,7 @@ class Window:
             when_imported(home, lambda found: stack.enter_context(weights_placed(found)))
         stack.enter_context(loaders(self._request.micro_batch))
         stack.enter_context(longest_first(self._lengths))
-        stack.enter_context(completions(self._generated, self._recorder.passages.roll_out))
+        stack.enter_context(completions(self._generated, self._roll_out))
         stack.enter_context(parameters_on_meta())
         stack.enter_context(ranks_as_devices())
         stack.enter_context(python_wrappers_open())

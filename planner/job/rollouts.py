@@ -64,7 +64,7 @@ class RolloutEvaluator(Evaluator):
 
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         plan = Evaluator._plan(self, family, batch, trace)
-        if not trace.num_events:
+        if not trace.num_tensors:
             return plan
         others = tuple(
             replace(other, stream=self._rolled(family, batch, trace, other.stream)) for other in plan.other_ranks

@@ -2,6 +2,8 @@
 
 SCORING, PREFILL, DECODE = "log-probabilities", "prefill", "decode"
 """Names of passages before a step."""
+ROLLOUTS = (PREFILL, DECODE)
+"""Those of a generation: its two ends."""
 
 
 def other_name(number: int) -> str:

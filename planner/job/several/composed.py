@@ -110,7 +110,7 @@ class _Composed:
         for role, runner in self._runners.items():
             if role != self._job.anchor.role and runner.given.between is not Between.HOST:
                 self._together.beside(self._staying(role))
-        if self._trace.num_events:
+        if self._trace.num_tensors:  # what stands alone has no phases
             for phase in self._job.phases:
                 for role in phase.roles:
                     self._one(phase, role)

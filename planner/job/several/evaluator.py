@@ -54,7 +54,7 @@ class JobEvaluator(Evaluator):
     def _whole(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> RankPlan:
         """One rank's plan with all other models."""
         composer = self.composer
-        host = composer.host_bytes(plan.stream, family, batch) if trace.num_events else 0
+        host = composer.host_bytes(plan.stream, family, batch) if trace.num_tensors else 0
         stream = composer.stream(plan.stream, family, batch, trace, self.engine)
         return replace(plan, stream=stream, host_bytes=plan.host_bytes + host)
 

@@ -439,7 +439,7 @@ class Evaluator(BaseEvaluator[Workload]):
     def evaluating(self, family: Family, plan: RankPlan) -> RankPlan:
         """The same rank, which evaluates between its steps where the job does."""
         asked = evaluated(self.workload, self.cluster.world_size // family.copy_ranks)
-        if asked is None or not plan.stream.trace.num_events:
+        if asked is None or not plan.stream.trace.num_tensors:
             return plan
         variant = replace(
             self.variant(family),
