@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.job.largest_model import largest_model
+from gpu_plan.planner.job.largest_model import largest_decoder, largest_model, on_devices_alone
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.job.training import trace_provider
@@ -110,7 +110,9 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
 
 
 def _largest_model(request: Request, cluster: Cluster, note: Note) -> Largest:
-    found, plan, beyond = largest_model(request, cluster, note)
+    """Of the family of the request's model, or of all decoders where it names none."""
+    asked = request if request.model else on_devices_alone(request)
+    found, plan, beyond = (largest_model if request.model else largest_decoder)(asked, cluster, note)
     smallest = beyond[-1] if beyond else request.model
     return Largest(
         option=_MODEL,
@@ -120,7 +122,7 @@ def _largest_model(request: Request, cluster: Cluster, note: Note) -> Largest:
         unbounded=not beyond,
         beyond=tuple(beyond),
         fails_at=beyond[-1] if beyond else None,
-        reason=_why_not(request, beyond[-1], cluster, note) if beyond else None,
+        reason=_why_not(asked, beyond[-1], cluster, note) if beyond else None,
     )
 
 

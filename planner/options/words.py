@@ -224,7 +224,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         "--max",
         metavar="WHAT",
         dest="largest",
-        help="the largest seq-len, micro-batch, lora-rank or model (of its family) that fits",
+        help="the largest seq-len, micro-batch, lora-rank or model (of its family, of all without MODEL) that fits",
     )
     group.add_argument(
         "--alternatives", action="store_true", help="what else you could do, evaluated, also where a plan fits"

@@ -38,6 +38,8 @@ class Sizes:
     experts_per_token: int
     """0 without experts."""
     vocabulary: int
+    experts: int = 0
+    """Of one layer that has them."""
     linear: int = 0
     """Queries, keys, values and gates of a layer of linear attention."""
 
@@ -82,6 +84,7 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
         if experts
         else 0,
         vocabulary=number("vocab_size"),
+        experts=experts,
         linear=_projected(config)
         or 2 * number("linear_num_key_heads") * number("linear_key_head_dim")
         + 2 * number("linear_num_value_heads") * number("linear_value_head_dim"),

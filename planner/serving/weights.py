@@ -17,6 +17,7 @@ from typing import Any
 from gpu_plan.planner.dtypes import element_bits, tensor_bytes
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.serving.layers import Heads, latent_size
+from gpu_plan.planner.serving.profile import Sizes, sizes_of
 from gpu_plan.planner.units import ceil_div, round_up
 
 VOCABULARY_PADDING = 64
@@ -32,6 +33,8 @@ _MANY_POSITIONS = 4.0
 """Of those of a model whose images and videos have positions too."""
 _UNROTATED = frozenset({"nemotron_h", "jamba"})
 """Models whose configs may name a rotation that vLLM's classes do not build (models/nemotron_h.py, jamba.py)."""
+_EXPERTS = ".experts."
+"""In the names of experts that a router chooses among; shared ones are `shared_experts`."""
 _BLOCK = re.compile(r"\.\d+\.")
 
 
@@ -44,11 +47,24 @@ class RankWeights:
     """Cosines and sines of every position."""
     copies: int
     """Weights that are kept a second time, in another layout or type."""
+    looked_up: int = 0
+    """Of the parameters: tables of which a token reads a row, such as an embedding that is not the head as well."""
+    routed: int = 0
+    """Of the parameters: experts, of which a token reads `share`."""
+    share: float = 1.0
 
     @property
     def nbytes(self) -> int:
         """What vLLM logs as `Model loading took`."""
         return self.parameters + self.rotary + self.copies
+
+    def read(self, tokens: int) -> tuple[int, int, int]:
+        """Bytes that a step of one token of each of `tokens` requests reads: where all choose the same experts, where
+        each chooses at random, and where no two choose the same."""
+        always = self.parameters - self.looked_up - self.routed
+        shares = (self.share, 1.0 - (1.0 - self.share) ** tokens, min(1.0, tokens * self.share))
+        least, expected, most = (always + round(share * self.routed) for share in shares)
+        return least, expected, most
 
 
 Held = Callable[[ParameterSpec], int | None]
@@ -74,7 +90,26 @@ def rank_weights(
         parameters=sum(nbytes(one) for one in own),
         rotary=_rotary(config, heads) * element_bytes,
         copies=sum(_copied(one, ranks) for one in own) * element_bytes,
+        looked_up=_looked_up([nbytes(one) for one in own if _of_words(one, spec)]),
+        routed=sum(nbytes(one) for one in own if _EXPERTS in one.name),
+        share=_share(sizes_of(config)),
     )
+
+
+def _of_words(parameter: ParameterSpec, spec: ModelSpec) -> bool:
+    """Whether it has a row for each word: an embedding or the head."""
+    shape = parameter.shape
+    return len(shape) > 1 and shape[0] == spec.vocab_size and _BLOCK.search(parameter.name) is None
+
+
+def _looked_up(tables: list[int]) -> int:
+    """Of tables with a row for each word, one is multiplied with, as the head; which one is not said: the smallest."""
+    return sum(tables) - min(tables, default=0)
+
+
+def _share(sizes: Sizes) -> float:
+    """Of a layer's experts that one token goes through."""
+    return min(1.0, sizes.experts_per_token / sizes.experts) if sizes.experts and sizes.experts_per_token else 1.0
 
 
 def _elements(parameter: ParameterSpec, spec: ModelSpec, heads: Heads, ranks: int) -> int:

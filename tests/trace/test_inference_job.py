@@ -146,6 +146,14 @@ def test_a_class_that_takes_no_quantised_cache_has_another_nearest_change(capsys
 
 
 @pytest.mark.slow
+def test_pieces_are_as_large_as_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    """Scores of 2,048 tokens and 32,768 keys for 64 heads take 8 GiB a time in 16 bits."""
+    words = ("openai/gpt-oss-20b", "--task", "infer", "--gpus", "1x4090", "--context", "32768", "--batch", "1")
+    changes = [one["change"] for one in planned(capsys, *words)["alternatives"]]
+    assert changes[0] == "--set cache.implementation=static --set prefill.chunk=512"
+
+
+@pytest.mark.slow
 def test_an_encoder_decoder(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = (str(models / "t5"), "--task", "infer", "--gpus", "1xT4", "--context", "100", "--new-tokens", "10", "--pin")
     figures = planned(capsys, *words, "--precision", "fp32")["plans"][0]["inference"]

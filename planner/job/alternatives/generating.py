@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.job.alternatives.changes import Job
@@ -20,8 +21,9 @@ from gpu_plan.planner.strategy.generation.layout import Layout, layouts
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
 _CHUNK = "prefill.chunk"
-_PIECE = 2048
-"""Tokens at once: as many fill the devices, and their activations are small beside weights."""
+_PIECES = (2048, 512, 128)
+"""Tokens at once: as many as the first fill the devices, and their activations are small beside weights; fewer where
+scores of attention stand in memory for each of them and the whole context."""
 _SERVED = ("context", "precision", "kv-dtype", "quantize", "tp", "price", "host-ram")
 """Options of a generation that say the same of a server."""
 
@@ -40,9 +42,8 @@ def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
     found.found += _served(job, first, fewer_bits=short)
     asked = list(ways(job.request, known=job.known))
     other = [way for way in asked if {"attention", "precision"} & way.options.keys()]
-    if short:
-        other += _in_pieces(job, first)
-    found.found = [*_traced(job, other), *found.found]
+    pieces = _in_pieces(job, first) if short else []
+    found.found = [*_traced(job, other), *islice(_traced(job, pieces), 1), *found.found]
     asked = [way for way in asked if way not in other]
     if first.offloads and len(found.found) < MOST:
         # What copies its weights in each step is so slow that a trace of its own is worth its time.
@@ -74,12 +75,16 @@ def _held(task: GenerationTask, layout: Layout, size: str) -> GenerationJudgemen
 
 
 def _in_pieces(job: Job, first: GenerationJudgement) -> list[Way]:
-    """A prompt that is taken piece by piece, where its one pass is what decides; into a cache that is there from the
-    beginning, since one that grows by every piece leaves holes behind."""
+    """A prompt that is taken piece by piece, where its one pass is what decides, the largest pieces first; into a cache
+    that is there from the beginning, since one that grows by every piece leaves holes behind."""
     given = any(text.startswith(_CHUNK) for text in job.request.settings)
-    if given or first.profile.phase_of_peak is not Phase.PREFILL or first.prompt < 2 * _PIECE:
+    if given or first.profile.phase_of_peak is not Phase.PREFILL:
         return []
-    return [Way(settings={"cache.implementation": "static", _CHUNK: str(_PIECE)}, same_training=True)]
+    return [
+        Way(settings={"cache.implementation": "static", _CHUNK: str(piece)}, same_training=True)
+        for piece in _PIECES
+        if first.prompt >= 2 * piece
+    ]
 
 
 def _traced(job: Job, asked: Sequence[Way]) -> Iterator[Alternative]:

@@ -79,21 +79,21 @@ class ServingJudgement(Judgement):
         return None
 
     @property
-    def step_bytes(self) -> int:
-        """Read from memory for one token of each request at full context."""
-        share = self.asked / max(self.engine.concurrency(), 1.0)
-        return self.engine.weights.parameters + round(min(1.0, share) * self.engine.cache_bytes)
+    def step_bytes(self) -> tuple[int, int, int]:
+        """Read from memory for one token of each request at full context: least, expected and most, as experts are
+        chosen."""
+        share = min(1.0, self.asked / max(self.engine.concurrency(), 1.0))
+        cache = round(share * self.engine.cache_bytes)
+        least, expected, most = self.engine.weights.read(self.asked)
+        return least + cache, expected + cache, most + cache
 
     @property
     def step_bounds(self) -> tuple[float, float, float]:
         """Seconds of one token of each request: fast, expected, slow. Reading, then what ranks wait for."""
         slow, expected, fast = self.bandwidth.bounds
+        least, usual, most = self.step_bytes
         waits = self.exchange
-        return (
-            self.step_bytes / fast + waits.fast,
-            self.step_bytes / expected + waits.expected,
-            self.step_bytes / slow + waits.slow,
-        )
+        return least / fast + waits.fast, usual / expected + waits.expected, most / slow + waits.slow
 
     @property
     def step_seconds(self) -> float:

@@ -262,7 +262,7 @@ class ServingTask:
             mfu=None,
             basis="assumed",
             parts={
-                "memory": judgement.step_bytes / judgement.bandwidth.expected,
+                "memory": judgement.step_bytes[1] / judgement.bandwidth.expected,
                 "communication": judgement.exchange.expected,
             },
         )

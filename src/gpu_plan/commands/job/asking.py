@@ -24,6 +24,8 @@ def check_subject(args: argparse.Namespace) -> None:
     """UsageError unless it is said what is planned, and for which GPUs."""
     if args.model is None and args.named_model is not None:
         raise UsageError(f"which script is --model {args.named_model} compared with? plan train.py --model ...")
+    if args.model is None and asks_for_any_model(args):
+        return
     if args.model is None:
         raise UsageError("which model? name a hub id, folder, config.json or package.module:factory")
     if args.named_model is not None and not args.model.endswith(".py"):
@@ -37,6 +39,16 @@ def check_subject(args: argparse.Namespace) -> None:
         if verb is not None:
             raise UsageError(f"{args.model} is not a verb. Did you mean plan {verb}? To plan a model, add --gpus")
         raise UsageError(f"which GPUs? add --gpus, such as: plan {args.model} --gpus 8xH100")
+
+
+def asks_for_any_model(args: argparse.Namespace) -> bool:
+    """Whether the largest model of all is asked for: GPUs are given, and no model."""
+    return args.model is None and args.gpus is not None and option_word(args.largest or "") == "model"
+
+
+def option_word(word: str) -> str:
+    """`seq_len`, `--seq-len` and `Seq-Len` are one option."""
+    return word.strip().lower().removeprefix("--").replace("_", "-")
 
 
 def asks_for_machines(args: argparse.Namespace) -> bool:
@@ -81,7 +93,7 @@ def request_of(args: argparse.Namespace, words: Sequence[str], script_words: Seq
     from gpu_plan.planner.options.values import script_seconds
 
     return Request(
-        model=args.named_model or args.model,
+        model=args.named_model or args.model or "",
         script=args.model if args.named_model else None,
         gpus=args.gpus,
         words=given_job_words(args),

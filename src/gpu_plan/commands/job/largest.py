@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpu_plan.commands.job.asking import Notes, request_of
+from gpu_plan.commands.job.asking import Notes, option_word, request_of
 from gpu_plan.planner.errors import ExitCode
 from gpu_plan.planner.visible import visible
 
@@ -18,7 +18,7 @@ def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
     """Prints the largest and why the next does not fit, or JSON; exit code 1 where nothing fits."""
     from gpu_plan.planner.job.largest import find_largest
 
-    found = find_largest(request_of(args, words), _option(args.largest), Notes())
+    found = find_largest(request_of(args, words), option_word(args.largest), Notes())
     if args.json or args.format == "json":
         document = {
             "schema_version": 1,
@@ -37,7 +37,7 @@ def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
         }
         sys.stdout.write(json.dumps(document) + "\n")
     elif found.option == "model":
-        for line in _model_lines(found, args.gpus):
+        for line in _model_lines(found, args.gpus, of_family=args.model is not None):
             print(visible(line))
     elif found.value is None:
         why = "" if found.reason is None else f": {found.reason}"
@@ -69,17 +69,15 @@ def _over(found: "Largest") -> str:
     return "" if found.spread is None else " with a whole copy on each"
 
 
-def _option(word: str) -> str:
-    """`seq_len`, `--seq-len` and `Seq-Len` are one option."""
-    return word.strip().lower().removeprefix("--").replace("_", "-")
-
-
-def _model_lines(found: "Largest", gpus: str) -> list[str]:
+def _model_lines(found: "Largest", gpus: str, *, of_family: bool) -> list[str]:
     why = "" if found.reason is None else f": {found.reason}"
+    alone = "" if of_family else " without offloading"
     if found.value is None:
-        return [f"no model of the family fits {gpus}: not even {found.smallest}{why}"]
-    there = "" if found.beyond else ", and the largest there is"
-    told = f"{found.value} is the largest of its family that fits {gpus}{there}: {found.plan}"
+        whose = "of the family" if of_family else "of the catalog"
+        return [f"no model {whose} fits {gpus}{alone}: not even {found.smallest}{why}"]
+    there = "" if found.beyond or not of_family else ", and the largest there is"
+    whose = "of its family" if of_family else "decoder of the catalog"
+    told = f"{found.value} is the largest {whose} that fits {gpus}{alone}{there}: {found.plan}"
     if not found.beyond:
         return [told]
     more = f"; nor do {', '.join(reversed(found.beyond[:-1]))}" if found.beyond[1:] else ""
