@@ -31,7 +31,7 @@ from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, lo
 from gpu_plan.planner.trace.kernels.stack_losses.value_heads import with_values
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
 from gpu_plan.planner.trace.kernels.zero_linear import zero_linear
-from gpu_plan.planner.trace.megatron.stage import run_part
+from gpu_plan.planner.trace.megatron.stage import run_forward, run_part
 from gpu_plan.planner.trace.parallel.context import split_attention
 from gpu_plan.planner.trace.parallel.entering import experts_entered
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
@@ -116,7 +116,9 @@ class Session:
                 stack.enter_context(zero_linear())
             assumed = stack.enter_context(fused_scans(self.model)) if self.profile.fused_scans else []
             run = evaluation_pass if self.variant.evaluation else run_step if self.variant.stage is None else run_stage
-            if self.variant.part is not None:
+            if self.variant.part is not None and self.variant.evaluation:
+                held = run_forward(self.model, batch, recorder)
+            elif self.variant.part is not None:
                 held = run_part(self.model, self.variant.part, batch, tracker, recorder)
             else:
                 held = run(self.model, batch, self.variant, autocast, tracker, recorder)

@@ -55,10 +55,11 @@ class _Entropy(torch.autograd.Function):
         return probabilities, None
 
 
-def actor_loss_of(logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, layout: Layout) -> torch.Tensor:
+def actor_loss_of(logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, layout: Layout) -> Any:
     """Of one micro batch, from fp32 logits [tokens, samples, own words], which a temperature divides in place.
 
-    Log-probabilities are taken in the logits' own place, or in a copy's where the entropy needs them too.
+    Log-probabilities are taken in the logits' own place, or in a copy's where the entropy needs them too. Without
+    gradients they are what is given, [samples, tokens], and the entropies beside them.
     """
     logits.div_(1.0)
     entropy = None
@@ -67,6 +68,8 @@ def actor_loss_of(logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
         entropy = _Entropy.apply(own, layout.tensor)
         del own
     chosen = -losses_of(logits, labels, layout)
+    if not torch.is_grad_enabled():
+        return chosen if entropy is None else (chosen, entropy.transpose(0, 1).contiguous())
     found = torch.sum(chosen.reshape(-1) * mask.view(-1))
     if entropy is not None:
         found = found - torch.sum(entropy.transpose(0, 1).reshape(-1) * mask.view(-1))

@@ -204,7 +204,7 @@ class Stage(nn.Module):
         if layout.fused_gradients:
             give_dummies(self)
 
-    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    def forward(self, batch: dict[str, torch.Tensor]) -> Any:
         first = self.embedding if self._first else None
         for module in self.modules():
             if isinstance(module, Gathers):
@@ -271,6 +271,17 @@ def _gathered(part: Part, length: int) -> int:
     if layout.local:
         uses.append(model.heads // layout.tensor * length * length)
     return max(uses)
+
+
+def run_forward(stage: nn.Module, batch: TrainingBatch, recorder: "Recorder") -> tuple[Any, ...]:
+    """One micro batch forward without gradients; returns the output, or what the last stage's loss function gives."""
+    recorder.mark(Mark.FORWARD)
+    with torch.no_grad():
+        output = stage(batch.tensors)
+    recorder.mark(Mark.OUTPUTS_BOUND)
+    recorder.mark(Mark.BACKWARD)
+    recorder.mark(Mark.BACKWARD_END)
+    return output if isinstance(output, tuple) else (output,)
 
 
 def run_part(

@@ -30,6 +30,8 @@ class MegatronCase:
     """Whether what a stage has sent on is emptied."""
     verl: bool = False
     """Whether the last stage's loss is that of verl's actor, without an entropy."""
+    forward_only: bool = False
+    """Whether the schedule runs without gradients, as log-probabilities are taken."""
     differs: float = 0.0
     """How far peaks may lie apart, where the cause is known: see `benchmarks/results/megatron_ranks.md`."""
 
@@ -60,7 +62,14 @@ class MegatronCase:
         experts = f", {self.experts} experts" if self.experts else ""
         again = f", {' and '.join(self.again)} again" if self.again else ""
         kept = "" if self.deallocates else ", outputs kept"
-        return (self.layout.words or "one rank") + experts + again + kept + (", verl's loss" if self.verl else "")
+        return (
+            (self.layout.words or "one rank")
+            + experts
+            + again
+            + kept
+            + (", verl's loss" if self.verl else "")
+            + (", forward only" if self.forward_only else "")
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file."""

@@ -19,6 +19,8 @@ from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.pipeline.schedules import Kind, Schedule
 from gpu_plan.planner.pipeline.stages import StageCut
+from gpu_plan.planner.strategy.base import place_buffers
+from gpu_plan.planner.strategy.megatron.forward import ForwardBuilder, forwards
 from gpu_plan.planner.strategy.megatron.rank import RankJob, stream_of
 from gpu_plan.planner.strategy.megatron.states import StateRules
 from gpu_plan.planner.strategy.pipeline.rank import joined
@@ -41,6 +43,7 @@ def trace_of(case: MegatronCase, cut: StageCut) -> StepTrace:
     variant = StepVariant(
         regime=Regime(weights="bfloat16"), checkpointing=Checkpointing.NONE, attention=Attention.SDPA,
         stack=Stack.PLAIN, seq_len=case.seq_len, part=part,
+        evaluation="log-probabilities" if case.forward_only else "",
     )  # fmt: skip
     with ranks(part.group):
         tracer = Tracer(
@@ -67,6 +70,11 @@ def replay(case: MegatronCase, rank: int) -> tuple[RankStream, PipelineRank]:
         micro_batches=case.micro_batches,
         spans=spans,
     )
+    if case.forward_only:
+        place = replace(place, order=forwards(place.order))
+        builder = ForwardBuilder(trace, place)
+        place_buffers(builder)
+        return builder.build(), place
     rules = StateRules(data_parallel=1, expert_data_parallel=1, distributed=False)
     made, _ = stream_of(
         RankJob(

@@ -99,6 +99,8 @@ def run_case(case: MegatronCase, losses: list[list[float]]) -> Any:
         count = [0]
 
         def loss_of(mask: torch.Tensor, output: torch.Tensor) -> Any:
+            if case.forward_only:
+                return torch.tensor(1.0), {"log_probs": output}
             loss = torch.sum(output.view(-1).float() * mask.view(-1))
             found.append(float(loss))
             return loss, {}
@@ -138,10 +140,11 @@ def run_case(case: MegatronCase, losses: list[list[float]]) -> Any:
                 for chunk in chunks:
                     chunk.zero_grad_buffer()
                 mark(f"begin:{iteration}")
-                run(
+                with torch.set_grad_enabled(not case.forward_only):
+                    run(
                     forward_step_func=forward_step, data_iterator=[None] * len(chunks) if case.virtual > 1 else None,
                     model=chunks if case.virtual > 1 else chunks[0], num_microbatches=case.micro_batches,
-                    seq_length=case.seq_len, micro_batch_size=case.micro_batch, forward_only=False,
+                    seq_length=case.seq_len, micro_batch_size=case.micro_batch, forward_only=case.forward_only,
                 )  # fmt: skip
                 mark(f"step:{iteration}")
                 losses.append(found)
