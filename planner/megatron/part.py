@@ -9,6 +9,10 @@ from gpu_plan.planner.pipeline.stages import StageCut
 GATHERED = "gather_buffer"
 """Megatron-core's buffer in which the head's input is gathered, as a trace names it: made once, never freed."""
 
+DUMMY = "dummy_gradient"
+"""Begins the names of what Transformer Engine gives in place of gradients that products add to their buffers: one for
+each shape, made once (pytorch/module/base.py: get_dummy_wgrad)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:

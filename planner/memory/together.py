@@ -17,8 +17,8 @@ from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray
 
 OWNED = ": "
 """Between the name of a model and the module of a storage."""
-_PER_PROCESS = "cuBLAS workspace"
-"""Begins the labels of what a process makes once, whatever models it runs."""
+_PER_PROCESS = ("cuBLAS workspace", "Transformer Engine's workspace", "buffer that stays")
+"""Begin the labels of what a process makes once, whatever models it runs."""
 _MASTER = "fp32 weights, "
 """Begins the labels of masters that stand behind 16-bit weights: the optimizer's, though they are parameters."""
 
@@ -54,6 +54,19 @@ class Storages:
         kinds = [CATEGORY_INDEX[kind] for kind in (Category.PARAMETERS, Category.BUFFERS)]
         masters = np.asarray([label.startswith(_MASTER) for label in self.labels], dtype=np.bool_)
         found: NDArray[np.bool_] = np.isin(self.category, kinds) & ~masters.reshape(len(self.labels))
+        return found
+
+    def optimizing(self) -> NDArray[np.bool_]:
+        """Rows that an optimizer keeps: its states, and masters behind 16-bit weights."""
+        masters = np.asarray([label.startswith(_MASTER) for label in self.labels], dtype=np.bool_)
+        found: NDArray[np.bool_] = (self.category == CATEGORY_INDEX[Category.OPTIMIZER_STATE]) | masters.reshape(
+            len(self.labels)
+        )
+        return found
+
+    def gradients(self) -> NDArray[np.bool_]:
+        """Rows of gradients."""
+        found: NDArray[np.bool_] = self.category == CATEGORY_INDEX[Category.GRADIENTS]
         return found
 
     def owned(self, role: str) -> "Storages":

@@ -256,6 +256,10 @@ def test_what_is_run_again_is_kept_by_nobody_in_float8_either():
         (MegatronCase(pipeline=4, micro_batches=8, deallocates=False), 2, 362_496),
         (MegatronCase(micro_batch=1, micro_batches=2, verl=True), 0, 348_672),
         (MegatronCase(tensor=2, micro_batch=1, verl=True), 0, 213_536),
+        (MegatronCase(micro_batch=1, micro_batches=2, verl=True, forward_only=True), 0, 58_368),
+        (MegatronCase(tensor=2, micro_batch=1, verl=True, forward_only=True), 0, 36_096),
+        (MegatronCase(pipeline=2, micro_batch=1, micro_batches=3, verl=True, forward_only=True), 0, 61_952),
+        (MegatronCase(pipeline=2, micro_batch=1, micro_batches=3, verl=True, forward_only=True), 1, 62_080),
     ],
     ids=lambda value: value.label() if isinstance(value, MegatronCase) else str(value),
 )

@@ -10,6 +10,8 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.rollouts import Engine
 from gpu_plan.planner.job.several.generated import cast_bytes
 from gpu_plan.planner.job.several.runner import Runner, forward_stream
+from gpu_plan.planner.job.several.staged import StagedRank, exported
+from gpu_plan.planner.megatron.part import DUMMY
 from gpu_plan.planner.memory.phases import Standing, gathered_bytes
 from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.memory.stream.rank import RankStream
@@ -19,6 +21,7 @@ from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.trace.events import Category, IntArray, StepTrace
 from gpu_plan.planner.workload.training import Workload
 
+_HALF = 2
 _KINDS = {
     Does.TRAIN: Phase.UPDATE,
     Does.FORWARD: Phase.INFERENCE,
@@ -50,20 +53,34 @@ class Composer:
         return Composer(job=self.job, runners=found)
 
     def stream(
-        self, own: RankStream, family: Family, batch: Batch, trace: StepTrace, engine: Engine | None
+        self,
+        own: RankStream,
+        family: Family,
+        batch: Batch,
+        trace: StepTrace,
+        engine: Engine | None,
+        stage: StagedRank | None = None,
     ) -> RankStream:
-        """The rank's stream with all other models."""
-        return _Composed(self, own, family, batch, trace, engine).build()
+        """The rank's stream with all other models; `stage`: which rank it is of a pipeline of Megatron's workers."""
+        return _Composed(self, own, family, batch, trace, engine, stage).build()
 
-    def host_bytes(self, own: RankStream, family: Family, batch: Batch) -> int:
+    def resting(self, role: str, family: Family, batch: Batch, stage: StagedRank | None = None) -> Storages:
+        """What stands of a model that is not searched while others compute."""
+        runner = self.runners[role]
+        if runner.passes is None or stage is None:
+            return runner.rest(family, batch)
+        seq_len = next(phase.seq_len for phase in self.job.phases if role in phase.roles)
+        return runner.passes.weights(stage.layout, family, seq_len, stage.rank)
+
+    def host_bytes(self, own: RankStream, family: Family, batch: Batch, stage: StagedRank | None = None) -> int:
         """RAM of a rank for what lies there between its phases, and for what the others' strategies keep there."""
         found = 0
         for role, runner in self.runners.items():
             searched = role == self.job.anchor.role
-            found += 0 if searched else runner.host_bytes(family, batch)
+            found += 0 if searched or runner.passes is not None else runner.host_bytes(family, batch)
             if runner.given.between is not Between.DEVICE:
-                rest = rest_of(own, batch.micro_batch)[1] if searched else runner.rest(family, batch)
-                found += away_of(rest, runner.given).nbytes
+                rest = rest_of(own, batch.micro_batch)[1] if searched else self.resting(role, family, batch, stage)
+                found += moved_of(rest, runner).nbytes
         return found
 
 
@@ -72,9 +89,30 @@ def away_of(rest: Storages, given: ModelGiven) -> Storages:
     return rest.part(_away_rows(rest, given))
 
 
+def staying_of(rest: Storages, given: ModelGiven) -> Storages:
+    """What of it never leaves the device."""
+    return rest.part(~_away_rows(rest, given))
+
+
+def moved_of(rest: Storages, runner: Runner) -> Storages:
+    """What of that is moved: gradients that Megatron's workers give up are made anew, and what stands for them too.
+
+    verl (b178a3cd), utils/megatron_utils.py: offload_megatron_model_to_cpu, offload_megatron_optimizer.
+    """
+    away = away_of(rest, runner.given)
+    if runner.passes is None:
+        return away
+    dummies = np.asarray([DUMMY in module for module in away.modules], dtype=np.bool_).reshape(len(away.modules))
+    return away.part(~away.gradients() & ~dummies)
+
+
 def _away_rows(rest: Storages, given: ModelGiven) -> NDArray[np.bool_]:
     if given.between is Between.WEIGHTS:
         return ~rest.computing()
+    if given.between is Between.GRADIENTS:
+        return rest.optimizing()
+    if given.between is Between.OPTIMIZER:
+        return ~rest.optimizing()
     return np.full(len(rest.labels), given.between is Between.HOST, dtype=np.bool_)
 
 
@@ -89,7 +127,9 @@ class _Composed:
         batch: Batch,
         trace: StepTrace,
         engine: Engine | None,
+        stage: StagedRank | None,
     ) -> None:
+        self._composer, self._stage = composer, stage
         self._job, self._runners = composer.job, composer.runners
         self._own, self._family, self._batch, self._trace, self._engine = own, family, batch, trace, engine
         self._together = Together(own)
@@ -117,12 +157,11 @@ class _Composed:
         return self._together.build()
 
     def _resting(self, role: str) -> Storages:
-        return self._runners[role].rest(self._family, self._batch).owned(role)
+        return self._composer.resting(role, self._family, self._batch, self._stage).owned(role)
 
     def _staying(self, role: str) -> Storages:
         """What of a model never leaves the device."""
-        rest = self._resting(role)
-        return rest if self._runners[role].given.between is Between.DEVICE else rest.part(rest.computing())
+        return staying_of(self._resting(role), self._runners[role].given)
 
     def _one(self, phase: PhaseGiven, role: str) -> None:
         """One model's part of a phase."""
@@ -165,7 +204,11 @@ class _Composed:
         if self._engine is None:
             return
         taken = self._engine.generating() if phase.does is Does.GENERATE else self._waking()
-        self._for_a_moment(made((one.nbytes, one.category, one.label) for one in taken).owned(role))
+        standing = made((one.nbytes, one.category, one.label) for one in taken)
+        if self._stage is not None and phase.does is Does.SYNC:
+            spec = self._runners[self._job.anchor.role].evaluator.provider.spec()
+            standing = standing.joined(exported(self._stage.layout, _HALF * spec.num_parameters))
+        self._for_a_moment(standing.owned(role))
 
     def _waking(self) -> tuple[Standing, ...]:
         """The engine's weights, and one parameter of the policy that is gathered for it."""
@@ -190,8 +233,19 @@ class _Composed:
             assert runner.generating is not None
             self._generate(runner.generating(phase, rows), role)
             return
-        stream = forward_stream(runner.evaluator, self._family, phase, rows, frozen=False)
-        self._together.play(window_of(stream, rows, second_pass(stream)).owned(role))
+        staged = self._staged(runner, phase, rows)
+        if staged is None:
+            stream = forward_stream(runner.evaluator, self._family, phase, rows, frozen=False)
+            staged = window_of(stream, rows, second_pass(stream))
+        self._together.play(staged.owned(role))
+
+    def _staged(self, runner: Runner, phase: PhaseGiven, rows: int) -> Window | None:
+        """What a rank of Megatron's workers makes in passes without gradients; None for any other model."""
+        stage = self._stage
+        if stage is None or runner.passes is None:
+            return None
+        samples = self._batch.micro_batch * self._batch.accumulation_steps if phase.cut is None else phase.cut.samples
+        return runner.passes.window(stage.layout, self._family, phase, rows, max(rows, samples), stage.rank)
 
     def _generate(self, window: Window, role: str) -> None:
         """Beside weights that are gathered whole, or cast."""
@@ -224,7 +278,7 @@ class _Composed:
             assert runner.generating is not None
             window = runner.generating(phase, rows)
         else:
-            window = runner.forward(self._family, phase, rows)
+            window = self._staged(runner, phase, rows) or runner.forward(self._family, phase, rows)
         self._together.play(window.owned(role))
         if brought is not None:
             self._together.send(brought)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_plan.planner.job.several.composed import Composer
+from gpu_plan.planner.job.several.composed import Composer, moved_of, staying_of
 from gpu_plan.planner.job.several.evaluator import JobEvaluator
+from gpu_plan.planner.job.several.staged import other_streams, own_rest, staged_rank
 from gpu_plan.planner.job.several.times import PhaseTime, phase_times, together
 from gpu_plan.planner.memory.profile import alive_at
 from gpu_plan.planner.memory.stream.rank import RankStream
@@ -49,7 +50,12 @@ def job_figures(
     stream = judgement.stream
     roles = tuple(model.role for model in job.models)
     view = _View(stream, stream.sizes(judgement.replayed) if blocks is None else blocks, roles)
-    phases = tuple(_phase(view, job, phase) for phase in job.phases)
+    # Stages peak in other phases: each phase is told of the rank that peaks highest in it.
+    others = other_streams(evaluator, judgement)
+    views = (view, *(_View(one, one.sizes(judgement.replayed), roles) for one in others))
+    phases = tuple(
+        max((_phase(each, job, phase) for each in views), key=lambda found: found.peak_bytes) for phase in job.phases
+    )
     at_peak = view.shares(int(np.argmax(view.live)))
     models = tuple(
         _model(model, judgement, evaluator, at_peak[place].bytes, job.anchor) for place, model in enumerate(job.models)
@@ -132,15 +138,18 @@ def _model(
         return _engine(model, evaluator, at_peak, composer)
     runner = composer.runners[model.role]
     own = family if model is anchor else runner.family(family)
-    if model is anchor:
+    stage = staged_rank(judgement)
+    if stage is not None and model is anchor:
+        rest = own_rest(evaluator, family, batch, stage.rank)
+    elif model is anchor:
         accumulation = min(batch.accumulation_steps, 2)
         trace = evaluator.provider.trace(evaluator.variant(family), batch.micro_batch)
         alone = family.strategy.rank(evaluator.context(family, accumulation, trace)).stream
         rest = rest_of(alone, batch.micro_batch)[1]
     else:
-        rest = runner.rest(family, batch)
-    if model.between is Between.WEIGHTS:
-        rest = rest.part(rest.computing())
+        rest = composer.resting(model.role, family, batch, stage)
+    # Of what lies on the host all is told, of any other what of it stays on the device.
+    rest = moved_of(rest, runner) if model.between is Between.HOST else staying_of(rest, model)
     spec = runner.evaluator.provider.spec()
     return PlacedModel(
         role=model.role,

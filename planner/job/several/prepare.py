@@ -15,10 +15,13 @@ from gpu_plan.planner.job.several.document import read_document
 from gpu_plan.planner.job.several.evaluator import judging
 from gpu_plan.planner.job.several.figures import JobTask
 from gpu_plan.planner.job.several.generated import Generator
+from gpu_plan.planner.job.several.megatron import STAGED, check_megatron, own_degrees
 from gpu_plan.planner.job.several.runner import Runner
 from gpu_plan.planner.job.several.sources import as_it_speaks, find_sources
+from gpu_plan.planner.job.several.staged import Passes
 from gpu_plan.planner.job.training import prepare as prepare_training
 from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.options.degrees.megatron import runs_own_model
 from gpu_plan.planner.options.recipe.read import RECIPE_WORDS
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.several.given import Between, Does, Head, JobGiven, ModelGiven
@@ -29,17 +32,17 @@ from gpu_plan.planner.strategy.known import strategy_by, traits_of, unsharded
 from gpu_plan.planner.strategy.traits import Engine as Wrapper
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.units import ceil_div
-from gpu_plan.planner.workload.precisions import PLAIN_NAME, PRECISIONS, Precision
+from gpu_plan.planner.workload.precisions import PLAIN_NAME, PRECISIONS, Precision, mixed_in
 from gpu_plan.planner.workload.training import Workload
 
 _REFUSED = ("task", "recipe", *RECIPE_WORDS, "tp", "pp", "cp", "ep", "vpp", "schedule", "stack")
 """What a document says, or what this version does not spread a job of several models over."""
 _SHARES = (2, 4, 8)
 """Parts of the longest sample that are tried in its place."""
-_DEGREES = {"tp": "1", "pp": "1", "cp": "1", "ep": "1"}
-"""Ranks that share one model hold parts of it, and nothing is known of the others' parts."""
 _FROZEN = next(one.name for one in PRECISIONS.values() if one.is_pure and one.trains)
 """Precision of a frozen model where the document says none."""
+_MIXED = mixed_in("bfloat16")
+"""What Megatron's workers call bf16: weights in 16 bits, masters in the optimizer alone."""
 
 
 def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
@@ -86,7 +89,7 @@ def _searched_words(job: JobGiven, words: Mapping[str, str], where: str) -> dict
     for name in own:
         if name in words:
             raise UsageError(f"--{name} is said by {where} already: leave one out")
-    return {**words, **own, **_DEGREES}
+    return {**words, **own, **own_degrees(job.anchor)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ class _Job:
     def prepared(self, words: dict[str, str]) -> Prepared:
         """The job, ready to be searched."""
         job, anchor = self.job, self.job.anchor
+        check_megatron(job, self.where)
         trains, engine = self._engine(self.cluster)
         self._check_spread(anchor, words.get("strategy"))
         settings = self._settings(anchor, self.request.settings)
@@ -135,6 +139,8 @@ class _Job:
         )
 
     def _runner(self, model: ModelGiven, evaluator: Any, cluster: Cluster) -> Runner:
+        if runs_own_model(model.word("strategy")):
+            return Runner(given=model, evaluator=evaluator, passes=Passes(evaluator=evaluator, trained=model.trains))
         generates = any(phase.does is Does.GENERATE and model.role in phase.roles for phase in self.job.phases)
         if not generates:
             return Runner(given=model, evaluator=evaluator)
@@ -152,9 +158,11 @@ class _Job:
 
     def _beside(self, model: ModelGiven, trains: Cluster) -> Any:
         """The evaluator of another model than the one that is searched."""
-        words = {**dict(model.words), "seq-len": str(self._longest(model)), **_DEGREES}
+        words = {**dict(model.words), "seq-len": str(self._longest(model)), **own_degrees(model)}
         whole = not model.trains and model.word("strategy") is None
-        if not model.trains:
+        if runs_own_model(model.word("strategy")):
+            words = {**words, **own_degrees(self.job.anchor), "precision": self.job.anchor.word("precision") or _MIXED}
+        elif not model.trains:
             words.setdefault("precision", _FROZEN)
         cluster = replace(trains, nodes=1, gpus_per_node=1) if whole else trains
         if whole:
@@ -177,7 +185,14 @@ class _Job:
             return
         assert strategy is not None
         traits = traits_of(strategy.lower())
-        if traits.own_model or traits.pipeline_parallel or traits.tensor_parallel or traits.expert_parallel == "must":
+        if traits.own_model and not runs_own_model(model.word("strategy")):
+            raise InputError(
+                f'{self.where}: models.{model.role}: write strategy = "{traits.name}" and its degrees there,'
+                " in place of --strategy"
+            )
+        if traits.own_model:
+            return
+        if traits.pipeline_parallel or traits.tensor_parallel or traits.expert_parallel == "must":
             raise InputError(
                 f"{self.where}: models.{model.role}: {strategy} beside other models is not in this version"
             )
@@ -249,10 +264,12 @@ def _fixed(job: JobGiven) -> tuple[Assumption, ...]:
         ("each phase is a function of its own: what it made is gone when the next begins", "assumed"),
         ("models share one process: its CUDA context and cuBLAS workspaces stand once", "assumed"),
     ]
+    staged = runs_own_model(job.anchor.word("strategy"))
+    texts += [(STAGED, "source")] if staged else []
     losses = sorted({model.loss for model in job.models if model.loss is not None})
     if losses:
         texts.append((f"log-probabilities are taken as {' and '.join(losses)} takes them", "source"))
-    elif any(phase.does is Does.LOG_PROBABILITIES for phase in job.phases):
+    elif not staged and any(phase.does is Does.LOG_PROBABILITIES for phase in job.phases):
         texts.append(
             (
                 "log-probabilities are taken as transformers' own loss takes them, of all tokens at once: a trainer"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.job.several.staged import Passes
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.memory.together import Storages, Window, rest_of, second_iteration, second_pass, window_of
 from gpu_plan.planner.options.several.given import Does, ModelGiven, PhaseGiven
@@ -41,6 +42,8 @@ class Runner:
     given: ModelGiven
     evaluator: Evaluator
     generating: Generating | None = None
+    passes: Passes | None = None
+    """How Megatron's workers run it without gradients; None where each rank has a whole model."""
     _kept: dict[tuple[object, ...], object] = field(default_factory=dict)
 
     def on(self, workload: Workload, cluster: Cluster, generates_on: Cluster) -> "Runner":
@@ -48,12 +51,16 @@ class Runner:
         if cluster == self.evaluator.cluster and workload == self.evaluator.workload:
             return self
         generating = None if self.generating is None else self.generating.on(generates_on)
-        return Runner(given=self.given, evaluator=self.evaluator.of(workload, cluster), generating=generating)
+        evaluator = self.evaluator.of(workload, cluster)
+        passes = None if self.passes is None else Passes(evaluator=evaluator, trained=self.given.trains)
+        return Runner(given=self.given, evaluator=evaluator, generating=generating, passes=passes)
 
     def family(self, searched: Family) -> Family:
         """How it is spread: as the document says; else a trained one as the model that is searched, a frozen one
         whole."""
         workload = self.evaluator.workload
+        if self.passes is not None:
+            return searched
         if not self.given.trains:
             name = workload.strategy or unsharded(1).name
             offload = Offload(workload.offload or Offload.NONE)

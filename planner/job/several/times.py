@@ -9,9 +9,10 @@ follow each other.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from gpu_plan.planner.job.several.composed import away_of
+from gpu_plan.planner.job.several.composed import moved_of
 from gpu_plan.planner.job.several.evaluator import JobEvaluator
 from gpu_plan.planner.job.several.runner import Runner, forward_plan
+from gpu_plan.planner.job.several.staged import Passes, own_rest, staged_rank
 from gpu_plan.planner.memory.together import Storages, rest_of
 from gpu_plan.planner.options.several.given import Between, Does, ModelGiven, PhaseGiven
 from gpu_plan.planner.search.training.candidates import Batch, Family
@@ -119,6 +120,8 @@ class _Timed:
             return self._generate(phase, runner, rows, searched).times(self._samples / rows)
         rows = phase.micro_batch or self._batch.micro_batch
         family = self._family if searched else runner.family(self._family)
+        if runner.passes is not None:
+            return self._staged(phase, runner.passes, rows)
         return self._forward(phase, runner, family, rows).times(self._samples / rows)
 
     def _update(self, phase: PhaseGiven, runner: Runner) -> Lasting:
@@ -139,6 +142,20 @@ class _Timed:
         batch = Batch(micro_batch=rows, accumulation_steps=1)
         work = evaluator.own_work(family, batch, trace, _NO_OPTIMIZER, gathers)
         return _lasting(evaluator.speed.step_time(work, evaluator.cluster))
+
+    def _staged(self, phase: PhaseGiven, passes: Passes, rows: int) -> Lasting:
+        """All micro batches through the stages, forward only: the slowest stage decides, and the others fill up."""
+        layout = self._family.layout
+        assert layout is not None
+        times = passes.times(layout, self._family, phase, rows)
+        slowest = max(times, key=lambda one: one.forward)
+        rounds = self._samples / rows + layout.pipeline - 1
+        low, high = slowest.computed.ends()
+        whole = slowest.computed.step_seconds
+        seconds = slowest.forward * rounds
+        return Lasting(
+            low=seconds * low / whole, expected=seconds, high=seconds * high / whole, basis=slowest.computed.basis
+        )
 
     def _generate(self, phase: PhaseGiven, runner: Runner, rows: int, searched: bool) -> Lasting:
         """transformers' generate; of sharded weights also what is gathered: once for all tokens, or for each."""
@@ -167,7 +184,7 @@ class _Timed:
         """The weights gathered, then read and written where the engine lies, or sent to the first device of its own."""
         engine = self._evaluator.engine
         assert engine is not None
-        sharded = self._family.strategy.traits.shards_model
+        sharded = self._family.strategy.traits.shards_model or self._family.layout is not None
         gathered = self.called("all_gather", self._weight_bytes) if sharded else Lasting()
         if not engine.beside:
             return gathered + self.called("broadcast", self._weight_bytes, 2)
@@ -195,11 +212,13 @@ class _Timed:
             yield from _rounds(self._job.phases, model, away.part(~rows).nbytes, _trains)
 
     def _away(self, model: ModelGiven) -> Storages:
-        runner = self._composer.runners[model.role]
+        runner, stage = self._composer.runners[model.role], staged_rank(self._judgement)
         if model.role != self._job.anchor.role:
-            return away_of(runner.rest(self._family, self._batch), model)
-        alone, _ = runner.trained(self._family, self._batch)
-        return away_of(rest_of(alone.stream, self._batch.micro_batch)[1], model)
+            return moved_of(self._composer.resting(model.role, self._family, self._batch, stage), runner)
+        if stage is not None:
+            return moved_of(own_rest(self._evaluator, self._family, self._batch, stage.rank), runner)
+        trained, _ = runner.trained(self._family, self._batch)
+        return moved_of(rest_of(trained.stream, self._batch.micro_batch)[1], runner)
 
 
 def _rounds(

@@ -50,6 +50,10 @@ class Between(StrEnum):
     """Whole: its weights are brought for every phase in which it computes, optimizer state and gradients to train."""
     WEIGHTS = "weights"
     """Its weights stay on the device; gradients and optimizer state lie on the host, and are brought to train."""
+    GRADIENTS = "gradients"
+    """Its weights and gradients stay; what the optimizer keeps lies on the host, and is brought to train."""
+    OPTIMIZER = "optimizer"
+    """What the optimizer keeps stays; weights and gradients lie on the host until they are needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,8 @@ class ModelGiven:
     """Whether the optimizer is given FSDP1's flat parameters, whose gradients zero_grad drops."""
     frozen_adapters: int = 0
     """Adapters beside the trained one that are switched to and never trained."""
+    megatron: tuple[str, ...] = ()
+    """Words of `--set` about Megatron-core's own loop."""
     reduced: str | None = None
     """Type in which FSDP reduces its gradients, as `--set dtype.reduce` names it; None: that of the gradients."""
 
@@ -85,7 +91,8 @@ class ModelGiven:
         syncs = ("fsdp.sync_each_batch=true",) if self.syncs else ()
         reduced = () if self.reduced is None else (f"dtype.reduce={self.reduced}",)
         beside = (f"lora.beside={self.frozen_adapters}",) if self.frozen_adapters else ()
-        return (*loss, *syncs, *(("fsdp.use_orig_params=false",) if self.flat else ()), *reduced, *beside)
+        flat = ("fsdp.use_orig_params=false",) if self.flat else ()
+        return (*loss, *syncs, *flat, *reduced, *beside, *self.megatron)
 
     def word(self, name: str) -> str | None:
         """Value of one of its options."""

@@ -15,8 +15,14 @@ from gpu_plan.planner.workload.recipes import ENGINES
 _WORDS = ("optimizer", "checkpointing", "peft", "lora_rank", "lora_targets")
 _TRAINING = (*_WORDS, "sync_each_batch", "flat_parameters", "reduce_dtype", "frozen_adapters")
 _SPREAD = ("precision", "strategy", "offload", "attention")
-_ENGINE = ("where", "share", "tensor_parallel", "sleep", "eager", "max_num_seqs", "max_num_batched_tokens", "copies")
-_KEYS = ("model", "train", "head", "between", "loss", *_SPREAD, *_TRAINING, "engine", *_ENGINE)
+_DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "virtual_stages")
+DEGREE_WORDS = dict(zip(_DEGREES, ("tp", "pp", "cp", "ep", "vpp"), strict=True))
+"""Degrees of Megatron-core's own model by their keys, as the command line calls them."""
+_ENGINE = ("where", "share", "sleep", "eager", "max_num_seqs", "max_num_batched_tokens", "copies")
+_MEGATRON = "megatron."
+_KEYS = (
+    "model", "train", "head", "between", "loss", *_SPREAD, *_TRAINING, "engine", *_ENGINE, *_DEGREES, "settings",
+)  # fmt: skip
 
 
 def read_model(role: str, table: object, where: str) -> ModelGiven:
@@ -32,10 +38,15 @@ def read_model(role: str, table: object, where: str) -> ModelGiven:
         if trains:
             raise InputError(f"{part.where}: an engine trains nothing: leave train out, and name the policy apart")
         what = f"is not {find_server(engine.engine).title}'s: it has share, tensor_parallel, sleep and where"
-        _refuse(part, ("head", "between", "loss", *_SPREAD), what)
+        _refuse(part, ("head", "between", "loss", "settings", *_SPREAD, *_DEGREES[1:]), what)
+    elif part.text("strategy") is None:
+        own = 'is about an engine, or about Megatron\'s workers: add engine, or strategy = "megatron"'
+        _refuse(part, (*_DEGREES, "settings"), own)
     between = part.one_of("between", Between, Between.DEVICE)
-    if between is Between.WEIGHTS and not trains:
-        raise InputError(f"{part.where}: between = 'weights' is about what is trained: add train = true, or say 'host'")
+    if between not in (Between.DEVICE, Between.HOST) and not trains:
+        raise InputError(
+            f"{part.where}: between = '{between}' is about what is trained: add train = true, or say 'host'"
+        )
     return ModelGiven(
         role=role,
         model=model,
@@ -47,6 +58,7 @@ def read_model(role: str, table: object, where: str) -> ModelGiven:
         loss=_loss(part),
         syncs=part.flag("sync_each_batch"),
         flat=part.flag("flat_parameters"),
+        megatron=_settings(part),
         reduced=_reduced(part),
         frozen_adapters=_frozen_adapters(part),
     )
@@ -59,7 +71,22 @@ def _words(part: Part) -> tuple[tuple[str, str], ...]:
         value = str(part.count(key) or "") if key == "lora_rank" else part.text(key)
         if value:
             found.append((key.replace("_", "-"), value))
+    if "engine" not in part:
+        found += [(DEGREE_WORDS[key], str(degree)) for key in _DEGREES if (degree := part.count(key))]
     return tuple(found)
+
+
+def _settings(part: Part) -> tuple[str, ...]:
+    """Words of `--set`, of which a document has those of Megatron's workers; their values are read where they are
+    used."""
+    if "settings" not in part:
+        return ()
+    found = part.names("settings")
+    for word in found:
+        key, given, _ = word.partition("=")
+        if not given or not key.startswith(_MEGATRON) or key not in SETTINGS:
+            raise InputError(f"{part.where}: settings: {shown(word)}: write megatron.KEY=VALUE, as --set has them")
+    return found
 
 
 def _reduced(part: Part) -> str | None:

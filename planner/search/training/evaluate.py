@@ -31,7 +31,7 @@ from gpu_plan.planner.search.training.notes.context import context_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.search.training.notes.loader import loader_notes
 from gpu_plan.planner.search.training.piped.judge import judge_pipeline
-from gpu_plan.planner.search.training.piped.step import Kept, PipedFigures
+from gpu_plan.planner.search.training.piped.step import Kept, PipedFigures, PipedRank
 from gpu_plan.planner.search.training.unlike.kinds import other_tensor_ranks
 from gpu_plan.planner.search.training.whole import leaves_room
 from gpu_plan.planner.search.training.widths.arithmetic import spared_beside_copies
@@ -346,6 +346,10 @@ class Evaluator(BaseEvaluator[Workload]):
             usual_host_bytes=self.usual_host_bytes,
             piped=step.told(),
         )
+
+    def beside_others(self, family: Family, batch: Batch, one: PipedRank) -> PipedRank:
+        """A rank of a pipeline with the job's other models: of one model alone there are none."""
+        return one
 
     def work(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:
         """What one rank does in a step."""

@@ -54,7 +54,7 @@ class SelfAttention(nn.Module):
             found = checkpoint(self.core_attention, q, k, v, use_reentrant=True)
         else:
             found = self.core_attention(q, k, v)
-        del q, k, v
+        # attention.py: Attention.forward names queries, keys and values until it returns.
         out: torch.Tensor = self.linear_proj(found)
         return out
 

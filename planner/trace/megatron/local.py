@@ -147,11 +147,9 @@ class LocalCore(Gathers):
             beside, q.transpose(0, 1), k.transpose(0, 1).transpose(1, 2), beta=0.0, alpha=self._scale
         )
         probabilities = self._softmax(scores.view(batch, heads, rows, keys))
-        del scores
         probabilities = self.dropout(probabilities)
         v = v.view(v.shape[0], batch * heads, -1)
         found = torch.bmm(probabilities.view(batch * heads, rows, -1), v.transpose(0, 1))
-        del probabilities
         found = found.view(batch, heads, rows, -1).permute(2, 0, 1, 3).contiguous()
         return found.view(rows, batch, -1)
 
@@ -187,7 +185,6 @@ class LocalAttention(nn.Module):
         q = q.reshape(*q.shape[:2], -1, self._size)
         core = self.core_attention
         found = Recomputed.apply(core, q, k, v) if self._again else core(q, k, v)
-        del q, k, v
         out: torch.Tensor = self.linear_proj(found)
         return out
 

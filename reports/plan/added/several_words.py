@@ -8,6 +8,8 @@ from gpu_plan.reports.durations import seconds
 _BETWEEN = {
     "device": "{} GiB of the device between its phases",
     "weights": "{} GiB of weights on the device between its phases, the rest on the host",
+    "gradients": "{} GiB of weights and gradients on the device between its phases, the rest on the host",
+    "optimizer": "{} GiB of what its optimizer keeps on the device between its phases, the rest on the host",
     "host": "{} GiB on the host between its phases",
     "server": "on GPUs of its own",
 }

@@ -106,6 +106,7 @@ def test_a_document_means_its_models_and_phases() -> None:
         (POLICY + UPDATE + "micro_batch = true\n", "write a whole number from 1 on"),
         ("[models.policy]\ntrain = true\n" + UPDATE, "says no model: add model"),
         (POLICY + REFERENCE + 'optimizer = "sgd"\n' + SCORING + UPDATE, "is about training: add train = true"),
+        (POLICY + "tensor_parallel = 2\n" + UPDATE, "add engine, or strategy"),
         (POLICY + REFERENCE + "share = 0.3\n" + SCORING + UPDATE, 'is about an engine: add engine = "vllm"'),
         (POLICY + ENGINE.replace("vllm", "tgi") + UPDATE, "engine = 'tgi' is unknown"),
         (POLICY + ENGINE + "share = 1.5\n" + UPDATE, "write a share above 0 and at most 1"),

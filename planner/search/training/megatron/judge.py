@@ -58,18 +58,8 @@ def judge_megatron(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
     """Every rank of one pipeline, and the step's time."""
     layout = family.layout
     assert layout is not None
-    model = architecture(evaluator)
-    cuts = stages.cuts(model.layers, layout)
-    traces = {cut: _trace(evaluator, family, Part(model=model, layout=layout, cut=cut), batch) for cut in cuts}
-    key = (family, batch.accumulation_steps, tuple((cut, trace.samples) for cut, trace in traces.items()))
-    ranks = kept(
-        evaluator.kept_pipelines,
-        key,
-        lambda: tuple(
-            _rank(evaluator, family, batch, rank, Part(model=model, layout=layout, cut=cuts[rank]), cuts, traces)
-            for rank in range(layout.pipeline)
-        ),
-    )
+    alone, cuts, traces = ranks_of(evaluator, family, batch)
+    ranks = tuple(evaluator.beside_others(family, batch, one) for one in alone)
     profiles = tuple(measure(one.plan.stream, batch.micro_batch) for one in ranks)
     known: dict[int, StageTime] = {}
     times = []
@@ -83,6 +73,27 @@ def judge_megatron(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
     timeline = timeline_of(evaluator, batch, ranks, cuts, traces, times, waits=layout.virtual == 1)
     step = PipedStep(ranks=ranks, profiles=profiles, timeline=timeline)
     return step, step_time(evaluator, family, batch, step, times)
+
+
+def ranks_of(
+    evaluator: Judge, family: Family, batch: Batch
+) -> tuple[tuple[PipedRank, ...], Sequence[StageCut], dict[StageCut, StepTrace]]:
+    """Every rank of one pipeline with this model alone, all stages, and the step that each of them traces."""
+    layout = family.layout
+    assert layout is not None
+    model = architecture(evaluator)
+    cuts = stages.cuts(model.layers, layout)
+    traces = {cut: _trace(evaluator, family, Part(model=model, layout=layout, cut=cut), batch) for cut in cuts}
+    key = (family, batch.accumulation_steps, tuple((cut, trace.samples) for cut, trace in traces.items()))
+    ranks = kept(
+        evaluator.kept_pipelines,
+        key,
+        lambda: tuple(
+            _rank(evaluator, family, batch, rank, Part(model=model, layout=layout, cut=cuts[rank]), cuts, traces)
+            for rank in range(layout.pipeline)
+        ),
+    )
+    return ranks, cuts, traces
 
 
 def command(evaluator: Judge, family: Family, batch: Batch) -> str:
@@ -111,12 +122,19 @@ def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace, cut:
     """One micro batch through one stage."""
     layout = family.layout
     assert layout is not None
+    calls = calls_of(evaluator, layout, trace, cut, batch, evaluator.workload.seq_len)
+    return stage_time(evaluator, family, batch, trace, calls, _added(evaluator, layout, trace))
+
+
+def calls_of(
+    evaluator: Judge, layout: Layout, trace: StepTrace, cut: StageCut, batch: Batch, seq_len: int
+) -> tuple[Collective, ...]:
+    """What a stage's ranks send each other for one micro batch."""
     # Transformer Engine and Megatron-core wait in backward for what a product runs beside (module/linear.py,
     # tensor_parallel/layers.py: LinearWithGradAccumulationAndAsyncCommunication).
     inside = collectives_of(trace, _gathering(layout), layout.expert, batch.micro_batch, asynchronous=True)
     calls = tuple(replace(one, stride=layout.expert_tensor) if one.kind == "all_to_all" else one for one in inside)
-    calls += exchanged(architecture(evaluator), layout, cut, batch.micro_batch * evaluator.workload.seq_len)
-    return stage_time(evaluator, family, batch, trace, calls, _added(evaluator, layout, trace))
+    return calls + exchanged(architecture(evaluator), layout, cut, batch.micro_batch * seq_len)
 
 
 def exchanged(model: Architecture, layout: Layout, cut: StageCut, tokens: int) -> tuple[Collective, ...]:

@@ -125,6 +125,10 @@ class Judge(Protocol):
         """What the family's strategy is asked."""
         ...
 
+    def beside_others(self, family: Family, batch: Batch, one: PipedRank) -> PipedRank:
+        """A rank with the job's other models, where it has any."""
+        ...
+
     def own_work(
         self,
         family: Family,

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.megatron.part import DUMMY
 from gpu_plan.planner.trace.megatron.group import all_sum, gather, scatter_sum
 from gpu_plan.planner.trace.megatron.products.float8 import Float8, Quantised, empty_weight
 from gpu_plan.planner.trace.megatron.products.norms import clear, normalised, normalised_backward, parameter
@@ -253,5 +254,5 @@ def give_dummies(model: nn.Module) -> None:
         if shape not in found:
             found[shape] = torch.empty(shape, dtype=weight.dtype, device="meta")
             setattr(found[shape], STANDS_FOR_BYTES, _MAIN_GRADIENT_BYTES)
-            model.register_buffer(f"dummy_gradient_{len(found)}", found[shape], persistent=False)
+            model.register_buffer(f"{DUMMY}_{len(found)}", found[shape], persistent=False)
         object.__setattr__(module, "_dummies", found)
