@@ -52,11 +52,15 @@ class Case:
     in_memory: float | None = None
 
 
+PIECES = ("--set", "cache.implementation=static", "--set", "prefill.chunk=64")
+"""A prompt of 112 tokens goes in as one piece of 64 and one of 48."""
 CASES = (
     Case(name="whole", words=("--gpus", "cpu", "--strategy", "single")),
     Case(name="RAM for 75 %", words=("--gpus", "cpu", "--offload", "all"), in_memory=0.75),
     Case(name="RAM for 50 %", words=("--gpus", "cpu", "--offload", "all"), in_memory=0.5),
     Case(name="RAM for 30 %", words=("--gpus", "cpu", "--offload", "all"), in_memory=0.3),
+    Case(name="in pieces", words=("--gpus", "cpu", "--strategy", "single", *PIECES)),
+    Case(name="in pieces and RAM for 50 %", words=("--gpus", "cpu", "--offload", "all", *PIECES), in_memory=0.5),
     Case(name="tensor 2", words=("--gpus", "2xcpu", "--tp", "2")),
     Case(name="pipeline 2", words=("--gpus", "2xcpu", "--pp", "2")),
     Case(name="replicas 2", words=("--gpus", "2xcpu", "--strategy", "replicas")),
