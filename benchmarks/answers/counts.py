@@ -8,6 +8,7 @@ holds the first against the file. Writes benchmarks/results/counts.json and .md.
 """
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from gpu_plan.planner.job.run import run_job
 from gpu_plan.planner.memory.allocator import compiled, replay
 from gpu_plan.planner.memory.stream import builder
 from gpu_plan.planner.options.request import Request
+from gpu_plan.planner.search.aside.allowed import CORES
 from gpu_plan.planner.search.training.evaluate import Evaluator
 
 JOBS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
@@ -68,6 +70,7 @@ def counting() -> Iterator[Counter[str]]:
         found.update({"steps recorded": 1, "operators recorded": len(made.raw.operators)})
 
     with ExitStack() as open_:
+        open_.enter_context(patch.dict(os.environ, {CORES: "1"}))  # what other processes do is not counted here
         open_.enter_context(counted(builder, "assembled", laid_out))
         open_.enter_context(counted(Evaluator, "_judge", judged))
         open_.enter_context(counted(replay.Run, "_played", replayed))

@@ -1,6 +1,7 @@
 """The part of the main job that searches: imported only when no kept plan answers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -24,10 +25,13 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Answer, Note, Request
 from gpu_plan.planner.options.wishes.read import Wishes, read_wishes
 from gpu_plan.planner.plan.document import Assumption, JobFigures, PlanDocument
+from gpu_plan.planner.search.aside.forked import beside as beside_here
 from gpu_plan.planner.search.document import document
 from gpu_plan.planner.search.predicted import predicted_schedule, predicted_snapshot, predicted_timeline
 from gpu_plan.planner.search.search import Found, search
+from gpu_plan.planner.search.shown.sections import Sections
 from gpu_plan.planner.search.task import AnyTask
+from gpu_plan.planner.search.training.elsewhere.families import elsewhere_of
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.search.training.widths.conversions import widened
@@ -49,29 +53,31 @@ def plan_from_scratch(
     assumptions, evaluated = _assumptions(job, found), job.task.evaluator.evaluated
     asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
     watch.advises()
-    try:
-        # What else could be done is asked of the longest samples: a plan that holds for others is no answer there.
-        other, tried = (Beside(), None) if shortened else _else(asked, found)
-    except KeyboardInterrupt:
-        kinds = found.explored + len(found.left_out) + len(found.inapplicable)
-        raise StoppedError(known_so_far(found.plans, found.rejected, looked_at=kinds, of=kinds)) from None
-    answered = document(
-        found,
-        task=job.task,
-        source=source,
-        spec=job.spec,
-        command=request.command,
-        versions=versions(),
-        assumptions=assumptions,
-        warnings=(*shortened, *job.warnings(found), *filter(None, [moved_line()])),
-        headline=job.headline or (None if found.best is None else first_line(other, found.plans, job.task)),
-        change=None if tried is None or found.best is not None else nearest(tried),
-        alternatives=tuple(other.found if tried is None else tried.found),
-        evaluated=evaluated,
-        for_alternatives=other.evaluated,
-        untraced=tuple(other.untraced),
-        explain=request.explained if request.explain else 0,
-    )
+    with _shown_meanwhile(job, found, request) as ahead:
+        try:
+            # What else could be done is asked of the longest samples: a plan that holds for others is no answer there.
+            other, tried = (Beside(), None) if shortened else _else(asked, found)
+        except KeyboardInterrupt:
+            kinds = found.explored + len(found.left_out) + len(found.inapplicable)
+            raise StoppedError(known_so_far(found.plans, found.rejected, looked_at=kinds, of=kinds)) from None
+        answered = document(
+            found,
+            task=job.task,
+            source=source,
+            spec=job.spec,
+            command=request.command,
+            versions=versions(),
+            assumptions=assumptions,
+            warnings=(*shortened, *job.warnings(found), *filter(None, [moved_line()])),
+            headline=job.headline or (None if found.best is None else first_line(other, found.plans, job.task)),
+            change=None if tried is None or found.best is not None else nearest(tried),
+            alternatives=tuple(other.found if tried is None else tried.found),
+            evaluated=evaluated,
+            for_alternatives=other.evaluated,
+            untraced=tuple(other.untraced),
+            explain=_explained(request),
+            ahead=ahead,
+        )
     if request.explain and isinstance(job.task, TrainingTask):
         answered = with_what_degrees_buy(answered, asked)
     if wishes.tokens is not None:
@@ -93,6 +99,24 @@ def plan_from_scratch(
     )
 
 
+def _explained(request: Request) -> int:
+    """Kinds of tensors at the peak that are named."""
+    return request.explained if request.explain else 0
+
+
+@contextmanager
+def _shown_meanwhile(job: Prepared, found: Found[Any], request: Request) -> Iterator[Callable[[int], Sections | None]]:
+    """What a document says of candidates, as another process works it out while it is asked what else could be done."""
+    elsewhere = elsewhere_of(job.task)
+    shown = () if elsewhere is None else elsewhere.shown(found)
+
+    def sections(place: int) -> Sections | None:
+        return None if elsewhere is None else elsewhere.sections(found, place, _explained(request))
+
+    with beside_here(shown, sections) as aside:
+        yield lambda place: aside.answer(place) if place in shown else None
+
+
 def _first_search(
     request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers, watch: Watcher
 ) -> tuple[Request, Prepared, Found[Any]]:
@@ -100,7 +124,13 @@ def _first_search(
     job = prepared(request, cluster, source, note, openers)
     watch.model(job.spec)
     prefer = read_wishes(dict(request.words)).prefer
-    found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=prefer, watch=watch)
+    found: Found[Any] = search(
+        job.task,
+        exhaustive=request.pinned,
+        prefer=prefer,
+        watch=watch,
+        elsewhere=None if request.explain else elsewhere_of(job.task),
+    )
     trained = by_trainer(
         request,
         cluster,

@@ -14,7 +14,7 @@ from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.plan.document import Assumption
-from gpu_plan.planner.search.task import Details
+from gpu_plan.planner.search.shown.sections import Details
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
 from gpu_plan.planner.workload.precisions import Precision, default_precision

@@ -1,7 +1,8 @@
 """Turns what a search found into the plan document."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from gpu_plan.planner.hardware.cluster import Cluster, cluster_document
 from gpu_plan.planner.memory.overheads import Term
@@ -31,6 +32,7 @@ from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.ranking.words import rules, why
 from gpu_plan.planner.search.search import Found
+from gpu_plan.planner.search.shown.sections import Sections
 from gpu_plan.planner.search.task import F, Task
 from gpu_plan.planner.trace.events import IntArray
 from gpu_plan.planner.workload.stacks.registry import stack_document
@@ -54,8 +56,10 @@ def document(
     evaluated: int | None = None,
     for_alternatives: int = 0,
     untraced: tuple[str, ...] = (),
+    ahead: Callable[[int], Sections | None] = lambda _: None,
 ) -> PlanDocument:
-    """The document of one finished search; `explain` is how many kinds of tensors at the peak are named."""
+    """The document of one finished search; `explain` is how many kinds of tensors at the peak are named. `ahead` gives
+    what another process worked out of a candidate, the plans' first, then those that were rejected."""
     cluster = task.evaluator.cluster
     return PlanDocument(
         command=command,
@@ -64,10 +68,15 @@ def document(
         cluster=cluster_document(cluster),
         workload=workload_document(task.evaluator.workload),
         plans=tuple(
-            candidate_of(task, j, best=index == 0, explain=explain, on_front=index in found.front)
+            candidate_of(
+                task, j, best=index == 0, explain=explain, on_front=index in found.front, ahead=partial(ahead, index)
+            )
             for index, j in enumerate(found.plans)
         ),
-        rejected=tuple(candidate_of(task, one.judgement, one.reason, explain=explain) for one in found.rejected),
+        rejected=tuple(
+            candidate_of(task, one.judgement, one.reason, explain=explain, ahead=partial(ahead, index))
+            for index, one in enumerate(found.rejected, len(found.plans))
+        ),
         assumptions=assumptions,
         warnings=warnings,
         nearest_change=change,
@@ -101,20 +110,23 @@ def candidate_of(
     best: bool = False,
     explain: int = 0,
     on_front: bool | None = None,
+    ahead: Callable[[], Sections | None] = lambda: None,
 ) -> Candidate:
-    """What the document says of one candidate; `reason` for one that lost."""
-    counted = not judgement.states_only
-    details = task.details(judgement, lost=reason is not None, best=best)
+    """What the document says of one candidate; `reason` for one that lost. `ahead` gives what is known of it already,
+    as of one that is not the best."""
+    known = judgement.sections or ahead()
+    told = known or sections_of(task, judgement, lost=reason is not None, best=best, explain=explain)
+    details = task.details(judgement, lost=False, best=True) if best and known else told.details
     return Candidate(
         strategy=task.choice(judgement),
         verdict="no" if reason is not None else judgement.verdict,  # type: ignore[arg-type]
-        memory=memory_figures(judgement, task.host(judgement)) if counted else None,
-        speed=task.speed(judgement) if counted else None,
+        memory=told.memory,
+        speed=told.speed,
         reason=reason,
         command=details.command,
         units=details.units,
         chosen=details.chosen,
-        explain=tensor_lines(judgement, explain) if explain and counted else None,
+        explain=told.explain,
         placement=details.placement,
         inference=details.inference,
         stages=details.stages,
@@ -125,6 +137,17 @@ def candidate_of(
         several=details.several,
         conditions=() if reason is not None else judgement.conditions,
         on_front=on_front if judgement.verdict == "fits" and reason is None else None,
+    )
+
+
+def sections_of(task: Task[F, J], judgement: J, *, lost: bool, best: bool = False, explain: int = 0) -> Sections:
+    """What is said of a candidate alone; `lost` of one that was rejected."""
+    counted = not judgement.states_only
+    return Sections(
+        memory=memory_figures(judgement, task.host(judgement)) if counted else None,
+        speed=task.speed(judgement) if counted else None,
+        details=task.details(judgement, lost=lost, best=best),
+        explain=tensor_lines(judgement, explain) if explain and counted else None,
     )
 
 

@@ -1,7 +1,7 @@
 """What judging a candidate takes on one cluster, whatever the task."""
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.machines import usual_ram
@@ -76,7 +76,8 @@ class BaseEvaluator(Generic[W]):
 
         On a CPU there is no caching allocator: what is allocated is what is held.
         """
-        return self.simulate_blocks(judgement)[0]
+        known = judgement.exact
+        return self.simulate_blocks(judgement)[0] if known is None else cast("J", known)
 
     def simulate_blocks(self, judgement: J) -> tuple[J, IntArray]:
         """As `simulate`, and the bytes that the allocator charges for each storage of the stream."""

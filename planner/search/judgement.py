@@ -1,8 +1,8 @@
 """What every candidate comes to, whatever it does: memory against the device, a rate, and what to call it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
@@ -11,6 +11,9 @@ from gpu_plan.planner.memory.profile import StandingTensor
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.plan.document import Condition
 from gpu_plan.planner.search.device_use import DeviceUse
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.search.shown.sections import Sections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,10 @@ class Judgement(DeviceUse):
     """What it keeps on the disk of a node of which nothing is known."""
     presumed: tuple[Condition, ...] = ()
     """What was presumed of the data."""
+    exact: "Judgement | None" = field(default=None, compare=False, repr=False)
+    """The same with its allocator simulated, where that was done already."""
+    sections: "Sections | None" = field(default=None, compare=False, repr=False)
+    """What a document says of it, where that is known already."""
 
     @property
     def title(self) -> str:
@@ -145,10 +152,16 @@ class Judgement(DeviceUse):
         return tuple(found)
 
     @property
+    def used_bytes(self) -> int:
+        """What the device is expected to show in use."""
+        known = None if self.sections is None else self.sections.memory
+        # A class with slots is made anew: `super()` without arguments would still mean the first one.
+        return super(Judgement, self).used_bytes if known is None else known.device_used_bytes
+
+    @property
     def device_verdict(self) -> str:
         """The verdict as far as the device goes."""
-        # A class with slots is made anew: `super()` without arguments would still mean the first one.
-        return super(Judgement, self).verdict
+        return super(Judgement, self).verdict  # as above
 
     @property
     def verdict(self) -> str:

@@ -3,14 +3,16 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Any, Generic, Protocol, TypeVar
 
 from gpu_plan.planner.errors import StoppedError, UsageError
+from gpu_plan.planner.search.aside.forked import Aside, beside
 from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.front import completed, front
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.task import Explored, F, Rejected, Task
 from gpu_plan.planner.search.underway.known import known_so_far
+from gpu_plan.planner.search.underway.later import Later
 from gpu_plan.planner.search.underway.watch import Watcher
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.workload.prefer import Prefer
@@ -39,6 +41,26 @@ class Found(Generic[J]):
         return self.plans[0] if self.plans and self.plans[0].verdict == "fits" else None
 
 
+A = TypeVar("A", contravariant=True)
+"""A family, as it is only taken in."""
+
+
+class Elsewhere(Protocol[A, J]):
+    """What of a search another process may do."""
+
+    def parts(self, known: Sequence[A]) -> Sequence[int]:
+        """Places of the families that another process may look at."""
+
+    def explore(self, family: A) -> object:
+        """Looks at one, in another process; None where it is to be done here."""
+
+    def bounded(self, family: A, sent: Any) -> None:
+        """Takes in what was found to judge by whether it is explored at all."""
+
+    def explored(self, family: A, sent: Any) -> Explored[J] | None:
+        """What exploring it came to, here; None where it was not explored."""
+
+
 _UNWATCHED = Watcher()
 
 
@@ -48,6 +70,7 @@ def search(
     exhaustive: bool = False,
     prefer: Prefer = Prefer.BALANCE,
     watch: Watcher = _UNWATCHED,
+    elsewhere: Elsewhere[F, J] | None = None,
 ) -> Found[J]:
     """The best candidate of every family and the whole front, and one of each family that fails.
 
@@ -55,12 +78,48 @@ def search(
 
     `exhaustive` evaluates in full even what its model states alone rule out (a pinned configuration). `watch` is told
     what is done, first what model states alone decide. StoppedError where the user stops it: with what was found.
+    `elsewhere` says what other processes may do meanwhile; what is found is the same.
     """
+    known = list(task.families())
+    apart = () if elsewhere is None or exhaustive else elsewhere.parts(known)
+    with beside(apart, lambda place: None if elsewhere is None else elsewhere.explore(known[place])) as aside:
+        there = _There(elsewhere, aside if apart else None)
+        return _searched(task, known, there, exhaustive=exhaustive, prefer=prefer, watch=watch)
+
+
+@dataclass(frozen=True, slots=True)
+class _There(Generic[F, J]):
+    """What other processes find meanwhile."""
+
+    elsewhere: Elsewhere[F, J] | None
+    aside: Aside | None
+
+    def sent(self, family: F, place: int) -> Any:
+        """What came of a family, after which it is judged whether it is explored; None where all is done here."""
+        sent = None if self.aside is None else self.aside.answer(place)
+        if sent is not None and self.elsewhere is not None:
+            self.elsewhere.bounded(family, sent)
+        return sent
+
+    def explored(self, family: F, sent: Any) -> Explored[J] | None:
+        """A family that was explored there."""
+        return None if sent is None or self.elsewhere is None else self.elsewhere.explored(family, sent)
+
+
+def _searched(
+    task: Task[F, J],
+    known: Sequence[F],
+    there: _There[F, J],
+    *,
+    exhaustive: bool,
+    prefer: Prefer,
+    watch: Watcher,
+) -> Found[J]:
+    """As `search`."""
     found: Found[J] = Found(ranking=Ranking(prefer=prefer, host_ram_bytes=task.evaluator.node_ram_bytes))
     others: list[J] = []
-    known = list(task.families())
     refusals = [task.refusal(family) for family in known]
-    decided = _by_states(task, known, refusals)
+    decided = Later(lambda: _by_states(task, known, refusals))
     watch.decided(decided)
     tried = zip(known, refusals, strict=True)
     around = iter(()) if exhaustive else task.finer(found.ranking, found.plans, found.rejected)
@@ -68,7 +127,7 @@ def search(
     for place, (family, refusal) in enumerate(itertools.chain(tried, more)):
         watch.turns(task.words_of(family), place, max(place + 1, len(known)))
         try:
-            explored = _looked_at(task, family, refusal, found, exhaustive)
+            explored = _looked_at(task, family, refusal, found, exhaustive, there, place)
         except KeyboardInterrupt:
             plans = found.ranking.ordered(found.plans)
             raise StoppedError(
@@ -103,17 +162,24 @@ def _by_states(task: Task[F, J], known: Sequence[F], refusals: Sequence[str | No
 
 
 def _looked_at(
-    task: Task[F, J], family: F, refusal: str | None, found: Found[J], exhaustive: bool
+    task: Task[F, J],
+    family: F,
+    refusal: str | None,
+    found: Found[J],
+    exhaustive: bool,
+    there: _There[F, J],
+    place: int,
 ) -> Explored[J] | None:
     """Adds to `found` what a family comes to; None where it was not explored."""
     explored = None
     if refusal is None:
+        sent = there.sent(family, place)
         try:
             reason = None if exhaustive else task.hopeless(family, found.ranking, found.plans)
             if reason is not None:
                 found.left_out.append(f"{task.words_of(family)}: {reason}")
                 return None
-            explored = task.explore(family, exhaustive=exhaustive)
+            explored = there.explored(family, sent) or task.explore(family, exhaustive=exhaustive)
         except CannotSplitError as problem:
             refusal = str(problem)
     if explored is None:

@@ -1,23 +1,18 @@
 """What the search asks of a task: training and generating differ in this, and in nothing else that a search knows."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.plan.figures import (
-    CrowdedFigures,
     HostFigures,
-    RankFigures,
     SpeedFigures,
-    StageFigures,
     StrategyChoice,
 )
-from gpu_plan.planner.plan.inference import InferenceFigures, Placement
-from gpu_plan.planner.plan.recipe import RecipeFigures, SeveralFigures
-from gpu_plan.planner.plan.serving import ServingFigures
 from gpu_plan.planner.search.evaluator import BaseEvaluator, J
 from gpu_plan.planner.search.ranking.rules import Ranking
+from gpu_plan.planner.search.shown.sections import Details
 
 F = TypeVar("F")
 """A family of candidates: everything but what is found by trying sizes."""
@@ -39,23 +34,6 @@ class Explored(Generic[J]):
     rejected: Rejected[J] | None = None
     others: tuple[J, ...] = ()
     """Further candidates whose tensors leave room; their allocator was not simulated."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
-    """What a plan says beyond its strategy, memory and speed."""
-
-    command: str | None = None
-    units: tuple[str, ...] = ()
-    chosen: Mapping[str, str] = field(default_factory=dict)
-    placement: Placement | None = None
-    inference: InferenceFigures | None = None
-    stages: tuple[StageFigures, ...] = ()
-    ranks: tuple[RankFigures, ...] = ()
-    crowded: CrowdedFigures | None = None
-    serving: ServingFigures | None = None
-    recipe: RecipeFigures | None = None
-    several: SeveralFigures | None = None
 
 
 class Task(Protocol[F, J]):

@@ -1,6 +1,7 @@
 """Gives traces: from memory, from the cache, or by tracing, and only then imports torch (I/O)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -90,6 +91,7 @@ class TraceProvider:
     """Why a variant cannot be traced, by what was asked."""
     _left_out: set[int] = field(default_factory=set)
     """Micro batches that were asked for and could not be traced."""
+    _asked: dict[tuple[StepVariant, int], None] = field(default_factory=dict)
 
     def spec(self) -> ModelSpec:
         """Parameters and identity of the built model."""
@@ -112,6 +114,7 @@ class TraceProvider:
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """A trace that holds at `micro_batch`."""
+        self._asked[variant, micro_batch] = None
         for points in ranges_for(micro_batch, alone=variant.compilation is not None):
             found = self._lookup(variant, points)
             if found is not None:
@@ -147,6 +150,17 @@ class TraceProvider:
         why = self._refusals.get(refusal) or self._entries().refusal(refusal)
         if why is not None:
             raise CannotSplitError(why)
+
+    @property
+    def asked(self) -> tuple[tuple[StepVariant, int], ...]:
+        """What was asked for so far, each once, in the order in which it was."""
+        return tuple(self._asked)
+
+    def asks(self, others: Iterable[tuple[StepVariant, int]]) -> None:
+        """Asks for what another process was given: `assumptions` then tell it in its turn."""
+        for variant, micro_batch in others:
+            with suppress(NotTraceableError, CannotSplitError):
+                self.trace(variant, micro_batch)
 
     def static_trace(self, regime: Regime) -> StepTrace:
         """A trace without a step, whose parameters stand as `regime` has them: needs no tracing."""
@@ -209,9 +223,12 @@ class TraceProvider:
         if self._shipped_traces is False:
             known = self.shipped and self.source.config is not None and (self.adapter is None or self._on_any_device)
             self._shipped_traces = (
-                find_shipped(self.source.digest, self.note, adapter=self._adapter_key) if known else None
+                find_shipped(self.source.digest, self._tell, adapter=self._adapter_key) if known else None
             )
         return self._shipped_traces
+
+    def _tell(self, text: str) -> None:
+        self.note(text)
 
     def _open_session(self) -> "TracingSession | WalledSession":
         if self._session is None:

@@ -16,7 +16,7 @@ from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.options.recipe.read import RecipeGiven
 from gpu_plan.planner.plan.recipe import EngineFigures, JobModel, JobPhase, RecipeFigures
 from gpu_plan.planner.search.judgement import Judgement
-from gpu_plan.planner.search.task import Details
+from gpu_plan.planner.search.shown.sections import Details
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.events import IntArray

@@ -17,7 +17,7 @@ from gpu_plan.planner.memory.together import owners, rest_of
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.several.given import Between, JobGiven, ModelGiven, PhaseGiven
 from gpu_plan.planner.plan.recipe import ModelShare, PhasePeak, PlacedModel, SeveralFigures
-from gpu_plan.planner.search.task import Details
+from gpu_plan.planner.search.shown.sections import Details
 from gpu_plan.planner.search.training.candidates import Family
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask

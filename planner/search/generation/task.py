@@ -16,7 +16,8 @@ from gpu_plan.planner.search.generation.relaxed import relaxed
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.reasons import failure
 from gpu_plan.planner.search.search import search
-from gpu_plan.planner.search.task import Details, Explored, Rejected
+from gpu_plan.planner.search.shown.sections import Details
+from gpu_plan.planner.search.task import Explored, Rejected
 from gpu_plan.planner.strategy.generation.layout import Layout, layouts
 from gpu_plan.planner.workload.generation import InferWorkload
 

@@ -18,7 +18,8 @@ from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.reasons import failure
 from gpu_plan.planner.search.search import search
 from gpu_plan.planner.search.serving.judgement import ServingJudgement
-from gpu_plan.planner.search.task import Details, Explored, Rejected
+from gpu_plan.planner.search.shown.sections import Details
+from gpu_plan.planner.search.task import Explored, Rejected
 from gpu_plan.planner.serving.known import find_server
 from gpu_plan.planner.serving.layers import layer_caches
 from gpu_plan.planner.serving.memory import EngineMemory, EngineOptions

@@ -62,9 +62,15 @@ class StepJudgement(Judgement):
     """Works out what its engine's arithmetic spares beside whole copies, once: `widths.arithmetic`."""
     roomy: Callable[[], bool] = field(compare=False, repr=False)
     """Works out whether whole copies would leave room, once: `whole`."""
-    plan: RankPlan
+    planned: Callable[[], RankPlan] = field(compare=False, repr=False)
+    """What the judged rank goes through; laid out anew of a candidate that another process judged."""
     piped: PipedFigures | None = None
     """Every rank of a pipeline, of which `plan` is the worst; None without one."""
+
+    @property
+    def plan(self) -> RankPlan:
+        """What the judged rank goes through."""
+        return self.planned()
 
     @property
     def time(self) -> StepTime:
@@ -311,7 +317,7 @@ class Evaluator(BaseEvaluator[Workload]):
             paces=lambda: paces_of(self.speed, work(), self.cluster),
             spared=cache(lambda: spared_beside_copies(self, family, batch)),
             roomy=cache(lambda: leaves_room(self, family, batch)),
-            plan=plan,
+            planned=lambda: plan,
             allocator=self.allocator_of(family),
             shares_host=self.cluster.gpu.is_cpu,
             host_terms=self._host_terms(family, self.context(family, 1, trace), host_bytes),
@@ -339,7 +345,7 @@ class Evaluator(BaseEvaluator[Workload]):
             timed=lambda: time,
             spared=cache(lambda: spared_beside_copies(self, family, batch)),
             roomy=cache(lambda: leaves_room(self, family, batch)),
-            plan=worst.plan,
+            planned=lambda: worst.plan,
             allocator=self.allocator_of(family),
             shares_host=self.cluster.gpu.is_cpu,
             host_terms=self._host_terms(family, worst.context, worst.plan.host_bytes),

@@ -103,7 +103,7 @@ def too_slow(
 ) -> str | None:
     """Why what computes less again is not traced: were nothing computed again, and were there room for it, a sample
     would hardly take less than in the fastest plan that is known. None where it might."""
-    if evaluator.workload.checkpointing is not None or family.batch is not None or not _computes_less(family):
+    if evaluator.workload.checkpointing is not None or family.batch is not None or not computes_less(family):
         return None
     fitting = [plan for plan in plans if standing(plan) == 0]
     whole = replace(family, checkpointing=Checkpointing.FULL, settings=())
@@ -129,7 +129,8 @@ def _times(evaluator: Evaluator, family: Family, cuts: Sequence[Batch], ranking:
             return  # larger than any shipped trace
 
 
-def _computes_less(family: Family) -> bool:
+def computes_less(family: Family) -> bool:
+    """Whether it computes again less than all of its layers, which takes a trace of its own."""
     return family.checkpointing is Checkpointing.SELECTIVE or EVERY in dict(family.settings)
 
 

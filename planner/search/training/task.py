@@ -13,7 +13,8 @@ from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.plan.figures import DegreeFigures, HostFigures, SpeedFigures, StrategyChoice
 from gpu_plan.planner.search.document import uncertain
 from gpu_plan.planner.search.ranking.rules import Ranking, standing
-from gpu_plan.planner.search.task import Details, Explored, Rejected
+from gpu_plan.planner.search.shown.sections import Details
+from gpu_plan.planner.search.task import Explored, Rejected
 from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
 from gpu_plan.planner.search.training.command import launch_command, wrapped_classes
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
@@ -22,6 +23,7 @@ from gpu_plan.planner.search.training.finer import (
     EXPANDS,
     accumulated,
     by_blocks,
+    computes_less,
     expanded,
     grown,
     sparser,
@@ -232,12 +234,27 @@ class TrainingTask:
         slow = too_slow(self.evaluator, family, self.cuts_of(family), ranking, plans)
         if slow is not None:
             return slow
+        if self._called_for(family):
+            return None
+        return self._uncalled_for(family, ranking, plans) or self.beaten(family, ranking, plans)
+
+    def _called_for(self, family: Family) -> bool:
+        """Whether the way in which ranks share a copy was asked for, or they share none."""
         if family.context_parallel > 1:
-            asked = self._cut
-        else:
-            alone = family.tensor_parallel == 1 and self._placed(family)
-            asked = self._staged if family.pipeline is not None else alone or self._asked
-        return None if asked else self._uncalled_for(family, ranking, plans) or self.beaten(family, ranking, plans)
+            return self._cut
+        if family.pipeline is not None:
+            return self._staged
+        return self._asked or (family.tensor_parallel == 1 and self._placed(family))
+
+    def looked_at_anyway(self, family: Family) -> bool:
+        """Whether `hopeless` leaves it whatever is known of others: it can be explored before them, beside them."""
+        apart = family.layout is not None or family.pipeline is not None or family.batch is not None
+        return not apart and self._called_for(family) and not computes_less(family)
+
+    def bounded_first(self, family: Family) -> bool:
+        """Whether `hopeless` asks for the least that ranks take which share a copy, or hold experts each."""
+        shared = family.layout is None and family.pipeline is None and family.context_parallel == 1
+        return shared and family.batch is None and not self._called_for(family) and not computes_less(family)
 
     def _uncalled_for(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Why degrees are not tried while plans without them fit."""

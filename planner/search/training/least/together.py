@@ -61,6 +61,11 @@ class Bounds:
     evaluator: Evaluator
     _parts: dict[tuple[str, tuple[int, ...], int], StepTrace] = field(default_factory=dict)
     _sums: Sums | None = None
+    _known: dict[Family, Least] = field(default_factory=dict)
+
+    def know(self, family: Family, least: Least) -> None:
+        """Takes in what another process found of the job's cuts."""
+        self._known[family] = least
 
     def splits(self, degree: int) -> bool:
         """Whether the class has a plan, known without running it, that so many ranks can follow."""
@@ -88,6 +93,8 @@ class Bounds:
 
     def least(self, family: Family, cuts: list[Batch]) -> Least:
         """Over the cuts, smallest micro batch first. Traces the whole model at most, never a part."""
+        if family in self._known:
+            return self._known[family]
         if family.expert_parallel > family.tensor_parallel * family.context_parallel:
             return self._least_apart(family, cuts)
         alone, degree = self.alone(family), family.tensor_parallel * family.context_parallel

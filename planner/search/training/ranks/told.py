@@ -44,5 +44,6 @@ def ranks_of(evaluator: Evaluator, judged: StepJudgement) -> tuple[RankFigures, 
 def as_rank(evaluator: Evaluator, judged: StepJudgement, plan: RankPlan) -> StepJudgement:
     """The judged candidate as another rank goes through it, its allocator simulated where the candidate's was."""
     whole = evaluator.evaluating(judged.family, plan)
-    one = replace(judged, plan=whole, profile=measure(whole.stream, judged.batch.micro_batch), simulated=None)
+    profile = measure(whole.stream, judged.batch.micro_batch)
+    one = replace(judged, planned=lambda: whole, profile=profile, simulated=None, sections=None)
     return one if judged.simulated is None else evaluator.simulate(one)

@@ -20,23 +20,23 @@ class LinesView(View):
     def __init__(self, *, write: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._write, self._pace = write, Pace(clock)
         self._slow = self._known = False
-        self._held: list[str] = []
+        self._held: list[Callable[[], Sequence[str]]] = []
         self._place = 0
 
     def tracing(self, text: str) -> None:
         """What model states decided, then what is done."""
         self._slow = True
-        self._held.append(f"{text} ...")
+        self._held.append(lambda: (f"{text} ...",))
         self._flush()
 
     def model(self, spec: "ModelSpec") -> None:
         """Its parameters."""
-        self._held.append(model_words(spec))
+        self._held.append(lambda: (model_words(spec),))
 
     def decided(self, judged: "Sequence[Judgement]") -> None:
         """What cannot fit, and what leaves room."""
         self._known = True
-        self._held += states_words(judged)
+        self._held.append(lambda: states_words(judged))  # made where it is said
         self._flush()
 
     def turns(self, words: str, place: int, of: int) -> None:
@@ -58,6 +58,7 @@ class LinesView(View):
 
     def _flush(self) -> None:
         if self._slow and self._known:
-            for line in self._held:
-                self._write(line)
+            for held in self._held:
+                for line in held():
+                    self._write(line)
             self._held = []

@@ -29,6 +29,7 @@ class ScreenView(View):
         self._pace, self._ascii_only = Pace(clock), ascii_only
         self._live: Live | None = None
         self._head: list[str] = []
+        self._decided: Sequence[Judgement] = ()
         self._now = ""
         self._place = 0
         self._found: list[Judgement] = []
@@ -52,7 +53,7 @@ class ScreenView(View):
 
     def decided(self, judged: "Sequence[Judgement]") -> None:
         """The lines below it."""
-        self._head += states_words(judged)
+        self._decided = judged
         self._draw()
 
     def turns(self, words: str, place: int, of: int) -> None:
@@ -75,9 +76,14 @@ class ScreenView(View):
         self._draw()
 
     def _draw(self, *, at_once: bool = False) -> None:
+        if self._live is None and not at_once and self._pace.seconds <= _AFTER_SECONDS:
+            return
+        # Made here, not by the thread that draws.
+        self._head += states_words(self._decided)
+        self._decided = ()
         if self._live is not None:
             self._live.update(self.picture(), refresh=True)
-        elif at_once or self._pace.seconds > _AFTER_SECONDS:
+        else:
             from rich.console import Console
             from rich.live import Live
 

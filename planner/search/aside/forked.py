@@ -1,0 +1,171 @@
+"""Numbered parts of some work, done here and by forked processes that take them from the other end (I/O).
+
+Whoever is first with a part does it; what it comes to is the same, so that nothing depends on who was. A worker that
+ends, or that leaves a part undone, leaves it to this process. Of what a worker does beside its answers nothing is seen:
+it writes nothing, shows nothing and takes no signal of the terminal.
+"""
+
+import gc
+import mmap
+import os
+import pickle
+import select
+import signal
+import struct
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from fcntl import fcntl
+from typing import Any, NoReturn
+
+from gpu_plan.planner.search.aside.allowed import workers
+
+_HEAD = struct.Struct("<IQ")
+"""Before each answer: which part, and its bytes; no bytes where it was left undone."""
+_PIPE = 1 << 20
+"""Bytes that a worker may be ahead of whoever reads; as many as Linux gives everybody (pipe-max-size)."""
+_SET_SIZE = 1031
+"""F_SETPIPE_SZ (linux/fcntl.h)."""
+_HERE = 255
+"""In the table of claims: this process does it. A worker's claim is its number from 1, 0 is nobody's."""
+
+
+class LeftUndoneError(BaseException):
+    """Raised by work that another process is not to do: whatever it shows or makes has to be shown and made here."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: int
+    pipe: int
+    """To read from; -1 when it has been closed."""
+    unread: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(slots=True)
+class Aside:
+    """Parts that may be done elsewhere."""
+
+    _claims: mmap.mmap | None = None
+    _workers: list[_Worker] = field(default_factory=list)
+    _answers: dict[int, bytes] = field(default_factory=dict)
+
+    def answer(self, part: int) -> Any:
+        """What a worker makes of a part, waited for where one is at it; None: it is to be done here."""
+        if self._claims is None or part >= len(self._claims):
+            return None
+        for worker in self._workers:
+            self._read(worker, wait=False)
+        claim = self._claims[part]
+        if claim == 0:
+            self._claims[part] = _HERE
+        elif claim != _HERE:
+            worker = self._workers[claim - 1]
+            while part not in self._answers and worker.pipe >= 0:
+                self._read(worker, wait=True)
+        content = self._answers.pop(part, b"")
+        return pickle.loads(content) if content else None
+
+    def _read(self, worker: _Worker, *, wait: bool) -> None:
+        """Takes in what has come."""
+        while worker.pipe >= 0 and (wait or _has_come(worker.pipe)):
+            content = os.read(worker.pipe, _PIPE)
+            if not content:
+                os.close(worker.pipe)
+                worker.pipe = -1
+            worker.unread += content
+            wait = False
+        while len(worker.unread) >= _HEAD.size:
+            part, size = _HEAD.unpack_from(worker.unread)
+            end = _HEAD.size + size
+            if len(worker.unread) < end:
+                break
+            self._answers[part] = bytes(worker.unread[_HEAD.size : end])
+            del worker.unread[:end]
+
+    def close(self) -> None:
+        """No worker is left."""
+        for worker in self._workers:
+            if worker.pipe >= 0:
+                os.close(worker.pipe)
+            # Where somebody else waits for every child of this process, it is gone already.
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(worker.process, signal.SIGKILL)
+                os.waitpid(worker.process, 0)
+        self._workers.clear()
+        self._claims = None
+
+
+@contextmanager
+def beside(parts: Sequence[int], work: Callable[[int], object]) -> Iterator[Aside]:
+    """`work` of each of `parts`, its answers pickled, begun from their end while this process begins at their front.
+
+    Nothing is forked for a single part, or where `allowed` says so. On leaving every worker is ended.
+    """
+    found = Aside()
+    try:
+        if len(parts) > 1:
+            _fork(found, parts, work, min(workers(), len(parts) - 1))
+        yield found
+    finally:
+        found.close()
+
+
+def _has_come(pipe: int) -> bool:
+    poll = select.poll()  # `select.select` refuses what is opened behind a thousand others
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _fork(found: Aside, parts: Sequence[int], work: Callable[[int], object], count: int) -> None:
+    if count < 1:
+        return
+    claims = mmap.mmap(-1, max(parts) + 1)
+    found._claims = claims
+    backwards = list(reversed(parts))
+    for number in range(count):
+        begins = number * len(backwards) // count
+        try:
+            reads, writes = os.pipe()
+            with warnings.catch_warnings():
+                # Python 3.12 warns of threads: numpy's own, which are made anew in a child (OpenBLAS: blas_server.c).
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process = os.fork()
+        except OSError:  # no more processes or files are allowed: this one does it all
+            return
+        if process == 0:
+            _work((*backwards[begins:], *backwards[:begins]), work, claims, number + 1, writes)
+        os.close(writes)
+        found._workers.append(_Worker(process=process, pipe=reads))
+
+
+def _work(parts: Sequence[int], work: Callable[[int], object], claims: mmap.mmap, number: int, pipe: int) -> NoReturn:
+    """A worker's life."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells what is known, and ends its workers
+        gc.disable()
+        with suppress(OSError):  # of the user's allowance nothing is left: it waits for its reader more often
+            fcntl(pipe, _SET_SIZE, _PIPE)
+        for part in parts:
+            if claims[part]:
+                continue
+            claims[part] = number
+            _write(pipe, part, _made(work, part))
+    finally:
+        os._exit(0)
+
+
+def _made(work: Callable[[int], object], part: int) -> bytes:
+    """The answer; empty where the work was left undone or ended in an error, which this process's parent then meets."""
+    try:
+        made = work(part)
+        return b"" if made is None else pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
+    except (LeftUndoneError, Exception):
+        return b""
+
+
+def _write(pipe: int, part: int, content: bytes) -> None:
+    left = memoryview(_HEAD.pack(part, len(content)) + content)
+    while left:
+        left = left[os.write(pipe, left) :]

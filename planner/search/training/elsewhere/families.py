@@ -1,0 +1,159 @@
+"""Families of a training job that another process explores, as they go there and come back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from gpu_plan.planner.search.aside.forked import LeftUndoneError
+from gpu_plan.planner.search.document import sections_of
+from gpu_plan.planner.search.front import beats
+from gpu_plan.planner.search.search import Found
+from gpu_plan.planner.search.shown.sections import Sections
+from gpu_plan.planner.search.task import Explored, Rejected
+from gpu_plan.planner.search.training.candidates import Family
+from gpu_plan.planner.search.training.elsewhere.sent import SentJudgement, receive, send
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.least.together import Least
+from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.trace.shipped.needed import NotTraceableError
+from gpu_plan.planner.trace.variant import StepVariant
+
+_FEWEST = 6
+"""Families, below which a process takes longer to begin than they do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentExplored:
+    """What exploring a family came to."""
+
+    best: SentJudgement | None
+    rejected: tuple[SentJudgement, str] | None
+    others: tuple[SentJudgement, ...]
+    evaluated: int
+    """Candidates that were judged."""
+    asked: tuple[tuple[StepVariant, int], ...]
+    """Traces that were asked for and had not been before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentFamily:
+    """What another process found of a family."""
+
+    least: Least | None = None
+    """The least that it takes, of one that is explored only if that may come first."""
+    asked: tuple[tuple[StepVariant, int], ...] = ()
+    """Traces that were asked for it."""
+    explored: SentExplored | None = None
+    """None of one that would take a trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingElsewhere:
+    """What of a training job's search another process may do: families whose traces are at hand."""
+
+    task: TrainingTask
+    provider: TraceProvider
+    _held: list[StepJudgement] = field(default_factory=list)
+    """Plans that fit, of the process that explores."""
+
+    def parts(self, known: Sequence[Family]) -> Sequence[int]:
+        """Places of the families that are explored whatever comes of the others, or judged by a bound first."""
+        task = self.task
+        found = [place for place, one in enumerate(known) if task.looked_at_anyway(one) or task.bounded_first(one)]
+        return found if len(found) >= _FEWEST else ()
+
+    def explore(self, family: Family) -> SentFamily | None:
+        """Looks at one, with what a document says of the plan and of what failed. Nothing is traced or told."""
+        task, provider = self.task, self.provider
+        provider.note = _left_undone
+        if task.refusal(family) is not None:
+            return None
+        if task.looked_at_anyway(family):
+            return SentFamily(explored=self._explored(family))
+        known = len(provider.asked)
+        least = task.bounds.least(family, task.cuts_of(family))
+        asked = provider.asked[known:]
+        try:
+            explored = None if least.seconds is None else self._explored(family)
+        except (LeftUndoneError, NotTraceableError, CannotSplitError):
+            explored = None
+        return SentFamily(least=least, asked=asked, explored=explored)
+
+    def _explored(self, family: Family) -> SentExplored:
+        task, provider, evaluator = self.task, self.provider, self.task.evaluator
+        known, judged = len(provider.asked), evaluator.evaluated
+        explored = task.explore(family, exhaustive=False)
+        best, rejected = explored.best, explored.rejected
+        self._held.extend([] if best is None or best.verdict != "fits" else [best])
+        lost = None if rejected is None else (self._sent(rejected.judgement, lost=True), rejected.reason)
+        return SentExplored(
+            best=None if best is None else self._sent(best, lost=False),
+            rejected=lost,
+            others=tuple(send(self._completed(other), compared=False) for other in explored.others),
+            evaluated=evaluator.evaluated - judged,
+            asked=provider.asked[known:],
+        )
+
+    def bounded(self, family: Family, sent: Any) -> None:
+        """Takes in the least that it takes."""
+        assert isinstance(sent, SentFamily)
+        self.provider.asks(sent.asked)
+        if sent.least is not None:
+            self.task.bounds.know(family, sent.least)
+
+    def explored(self, family: Family, sent: Any) -> Explored[StepJudgement] | None:
+        """The family as if it had been explored here."""
+        found = sent.explored
+        if not isinstance(found, SentExplored):
+            return None
+        evaluator, lost = self.task.evaluator, found.rejected
+        evaluator.evaluated += found.evaluated
+        self.provider.asks(found.asked)
+        return Explored(
+            best=None if found.best is None else receive(evaluator, family, found.best),
+            rejected=None if lost is None else Rejected(judgement=receive(evaluator, family, lost[0]), reason=lost[1]),
+            others=tuple(receive(evaluator, family, other) for other in found.others),
+        )
+
+    def shown(self, found: Found[StepJudgement]) -> Sequence[int]:
+        """Places of the candidates of which a document's sections are not known: plans, then what was rejected."""
+        unknown = [place for place, one in enumerate(_shown(found)) if one.sections is None and not one.states_only]
+        return unknown if len(unknown) >= _FEWEST else ()
+
+    def sections(self, found: Found[StepJudgement], place: int, explain: int) -> Sections:
+        """What a document says of one of them, in another process."""
+        self.provider.note = _left_undone
+        lost = place >= len(found.plans)
+        return sections_of(self.task, _shown(found)[place], lost=lost, explain=explain)
+
+    def _completed(self, other: StepJudgement) -> StepJudgement:
+        """A candidate that may belong to the front, simulated: of those found here none beats it."""
+        if any(beats(plan, other) for plan in self._held):
+            return other
+        exact = self.task.evaluator.simulate(other)
+        if exact.verdict == "fits":
+            self._held.append(exact)
+        sections = sections_of(self.task, exact, lost=False) if exact.verdict == "fits" else None
+        return replace(other, exact=replace(exact, sections=sections))
+
+    def _sent(self, judgement: StepJudgement, *, lost: bool) -> SentJudgement:
+        sections = sections_of(self.task, judgement, lost=lost)
+        return send(replace(judgement, sections=sections), compared=not lost)
+
+
+def _shown(found: Found[StepJudgement]) -> list[StepJudgement]:
+    return [*found.plans, *(lost.judgement for lost in found.rejected)]
+
+
+def elsewhere_of(task: object) -> TrainingElsewhere | None:
+    """Of a training job of one model by name; None of others, which are not begun elsewhere."""
+    if not isinstance(task, TrainingTask) or type(task.evaluator) is not Evaluator:
+        return None
+    provider = task.evaluator.provider
+    return TrainingElsewhere(task, provider) if isinstance(provider, TraceProvider) else None
+
+
+def _left_undone(_: str) -> NoReturn:
+    raise LeftUndoneError
