@@ -15,22 +15,24 @@ from collections.abc import Mapping, Sequence
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
 from gpu_plan.planner.from_config.documents.hydra import flat, settled
+from gpu_plan.planner.from_config.documents.of_verl import megatron
 from gpu_plan.planner.from_config.documents.of_verl.cuts import (
     ACTOR,
     CUT,
     FORWARD,
+    MEGATRON,
     MODEL,
     REF,
     ROLLOUT,
     TOOL,
     devices,
+    is_megatron,
     rewarded,
     rows,
     scored,
     valued,
     whole,
 )
-from gpu_plan.planner.from_config.documents.of_verl.megatron import MEGATRON, of_megatron
 from gpu_plan.planner.from_config.documents.written import Cut, Table, Written, phase
 from gpu_plan.planner.strategy.known import strategy_by, unsharded
 from gpu_plan.planner.strategy.traits import Engine, Offload, Traits
@@ -44,6 +46,8 @@ _SENT, _WIDTH = 12, 1024
 _REDUCED = {"fp32": "float32", "float32": "float32", "bf16": "bfloat16", "bfloat16": "bfloat16"}
 """verl/utils/torch_dtypes.py: PrecisionType's words, of types in which gradients are reduced."""
 MODULES = ("verl.trainer.main_ppo",)
+_OF_MEGATRON = f"ppo_{MEGATRON}_trainer"
+"""Its configuration for Megatron's workers."""
 _USUAL: dict[str, object] = {
     f"{ACTOR}.strategy": "fsdp", f"{ACTOR}.ppo_mini_batch_size": 256, f"{ACTOR}.use_dynamic_bsz": False,
     f"{ACTOR}.ppo_max_token_len_per_gpu": 16384, f"{ACTOR}.use_kl_loss": False,
@@ -93,20 +97,19 @@ def of_command(
     InputError in one line for what a document cannot say.
     """
     said: dict[str, object] = {}
-    megatron = next((word for word in words if word.startswith("--config-name") and "megatron" in word), None)
     for word in words:
         key, given, value = word.lstrip("+").partition("=")
         if given and not key.startswith("-"):
             said[key] = _scalar(value)
         elif "$" in word and "[@]" in word:
             raise InputError(f"{where}: {word[:60]} is not set in the file: write its words there")
-    if megatron is not None:
-        raise of_megatron(Asked(where, said, _USUAL), megatron)
     named = next((at for at, word in enumerate(words) if word.startswith(("--config-name", "--config-path"))), None)
-    if named is not None and file is None and "ppo_trainer" not in " ".join(words[named : named + 2]):
+    told = "" if named is None else " ".join(words[named:])
+    usual = {**_USUAL, **(megatron.USUAL if _OF_MEGATRON in told else {})}
+    if named is not None and file is None and not any(own in told for own in ("ppo_trainer", _OF_MEGATRON)):
         shown = visible(" ".join(words[named : named + 2])[:80])
         raise InputError(f"{where}: {shown}: a file that is not beside it says the rest: bring it there")
-    asked = Asked(where, said, _USUAL if file is None else {**_USUAL, **settled(file, said)})
+    asked = Asked(where, said, usual if file is None else {**usual, **settled(file, said)})
     if module is not None:
         asked.aside.append(f"{visible(module[:80])} starts it: planned as verl's own main_ppo runs it")
     return job(asked, model)
@@ -117,9 +120,8 @@ def of_table(content: Mapping[str, object], where: str, model: str | None) -> Wr
     taken = content.get("defaults")
     named = [str(one) for one in taken] if isinstance(taken, list) else []
     said = flat(content)
-    if any("megatron" in name for name in named):
-        raise of_megatron(Asked(where, said, _USUAL), "ppo_megatron_trainer")
-    return job(Asked(where, {key: _referred(value, said) for key, value in said.items()}, _USUAL), model)
+    usual = {**_USUAL, **(megatron.USUAL if any(_OF_MEGATRON in name for name in named) else {})}
+    return job(Asked(where, {key: _referred(value, said) for key, value in said.items()}, usual), model)
 
 
 def _referred(value: object, said: Mapping[str, object]) -> object:
@@ -135,6 +137,9 @@ def _scalar(word: str) -> object:
 def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
     """The document of what a tool was told in verl's words; InputError in one line for what it cannot say."""
     _check(asked)
+    staged, estimator = is_megatron(asked), asked.text("algorithm.adv_estimator") or "gae"
+    if staged:
+        megatron.check(asked, estimator)
     notes: list[str] = list(asked.aside)
     cut = asked.count(f"{ACTOR}.{CUT}") or 1
     if not asked.flag(f"{MODEL}.use_remove_padding"):
@@ -142,11 +147,11 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
     path = named or asked.model(f"{MODEL}.path")
     if path is None:
         raise InputError(f"{asked.where} names no model: plan from-config {asked.where} MODEL")
-    estimator = asked.text("algorithm.adv_estimator") or "gae"
     update = rows(asked, ACTOR)
     if cut > 1:
         notes.append(_exchanged(asked, cut, update))
-    models: dict[str, Table] = {"actor": _actor(asked, path), "engine": _engine(asked, path)}
+    actor = megatron.actor(asked, path) if staged else _actor(asked, path)
+    models: dict[str, Table] = {"actor": actor, "engine": _engine(asked, path)}
     phases = [
         phase("weight sync", "sync", ["engine"]),
         phase("rollout", "generate", ["engine"]),
@@ -156,7 +161,7 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
         if asked.count(f"{MODEL}.lora_rank"):
             notes.append("the reference is the actor without its adapters")
         else:
-            models["reference"] = _reference(asked, path)
+            models["reference"] = (megatron.reference if staged else _reference)(asked, path)
             between = scored(asked, REF)
             phases.append(phase("reference log-probabilities", "log-probabilities", ["reference"], between))
     enabled = asked.text("critic.enable")
@@ -170,7 +175,7 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
         phases.append(phase("rewards", "forward", ["reward"], rewarded(asked)))
     phases.append(phase("update", "train", ["actor"], update))
     for role in ("actor", "reference"):
-        if role in models:
+        if role in models and not staged:
             models[role]["loss"] = _loss(asked)
     return Written(
         where=asked.where,
@@ -185,7 +190,7 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
         expandable_segments=asked.flag(GROWS),
         padding_removed=asked.flag(f"{MODEL}.use_remove_padding"),
         notes=(*notes, *(() if asked.older is None else (asked.older,))),
-        not_read=tuple(asked.left(_PASSED)),
+        not_read=tuple(asked.left((*_PASSED, *megatron.PASSED) if staged else _PASSED)),
     )
 
 
@@ -218,13 +223,12 @@ def _refers(asked: Asked) -> bool:
 
 def _check(asked: Asked) -> None:
     """InputError for what would be planned as something else."""
-    if str(asked.value(f"{ACTOR}.strategy")).lower() == MEGATRON:
-        raise of_megatron(asked, f"{ACTOR}.strategy is {MEGATRON}")
-    sharded = "a document has FSDP's workers over all devices"
-    asked.refuse(f"{ACTOR}.strategy", tuple(_STRATEGIES), sharded)
-    asked.refuse("critic.strategy", tuple(_STRATEGIES), sharded)
-    asked.refuse(f"{ACTOR}.fsdp_config.fsdp_size", (-1,), sharded)
-    asked.refuse(f"{ACTOR}.fsdp_config.model_dtype", ("fp32",), "weights of another type than fp32 are not written")
+    if not is_megatron(asked):
+        sharded = "a document has FSDP's workers over all devices"
+        asked.refuse(f"{ACTOR}.strategy", tuple(_STRATEGIES), sharded)
+        asked.refuse("critic.strategy", tuple(_STRATEGIES), sharded)
+        asked.refuse(f"{ACTOR}.fsdp_config.fsdp_size", (-1,), sharded)
+        asked.refuse(f"{ACTOR}.fsdp_config.model_dtype", ("fp32",), "weights of another type than fp32 are not written")
     for key in (f"{MODEL}.use_liger", f"{MODEL}.enable_activation_offload"):
         if asked.flag(key):
             raise InputError(f"{asked.where}: {key} is not said in a job document")

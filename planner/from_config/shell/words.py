@@ -14,6 +14,8 @@ _ROW = re.compile(r"^\s*([A-Za-z_]\w*)=\(([^()$`]*)\)\s*(?:#.*)?$", re.M)
 _COUNT = re.compile(r"\$\{#(\w+)\[@\]\}")
 _ALL = re.compile(r"\"?\$\{(\w+)\[@\]\}\"?")
 _USED = re.compile(r"\$\{(\w+)(?::-([^${}]*))?\}|\$(\w+)")
+_DEFAULT, _NESTED = re.compile(r"\$\{(\w+):-([^${}]*)\}"), 8
+"""A default that named a variable, or stood around another default: it is plain once those are put in."""
 _END = re.compile(r"\s(?:&>>?|2>&1|[|;&>]|<(?![\w][^<>|&;]*>))|\s\$@|\s\"\$@\"")
 _LAUNCHER = re.compile(r"(?:^|[\s;&])(?:torchrun|python3?|deepspeed|accelerate\s+launch|trl)\s")
 _FILE = re.compile(r"[\w./-]{1,200}\.py")
@@ -202,7 +204,12 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
             return values[name]
         return one[0] if usual is None else usual
 
-    return _EXPR.sub(_reckoned, _SUM.sub(lambda one: _reckoned(one, values), _USED.sub(of, text)))
+    filled = _USED.sub(of, text)
+    for _ in range(_NESTED):
+        before, filled = filled, _DEFAULT.sub(lambda one: values.get(one[1], one[2]), filled)
+        if filled == before:
+            break
+    return _EXPR.sub(_reckoned, _SUM.sub(lambda one: _reckoned(one, values), filled))
 
 
 def _reckoned(one: re.Match[str], values: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -332,18 +332,19 @@ def test_openrlhf_dpo() -> None:
     [
         (VERL.replace("model_path=Qwen", "other=Qwen"), "$model_path, which the file does not set"),
         (VERL.replace("name=sglang", "name=trtllm"), "a document has vllm and sglang"),
-        (VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer"), "Megatron's workers"),
         (
-            VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer").replace(
-                "actor.ppo_micro_batch_size_per_gpu=16", "actor.megatron.tensor_model_parallel_size=4"
-            ),
+            VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer")
+            .replace("=grpo", "=gae")
+            .replace("actor.ppo_micro_batch_size_per_gpu=16", "actor.megatron.tensor_model_parallel_size=4"),
             "plan MODEL --gpus SPEC --strategy megatron --tp 4 --attention flash --checkpointing none --set"
             " megatron.cross_entropy=verl"
             " --set megatron.overlap=false --set megatron.gradient_fusion=false --set megatron.deallocate_outputs=false"
             " --set megatron.activation_fusion=false",
         ),
         (
-            VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer").replace(
+            VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer")
+            .replace("=grpo", "=gae")
+            .replace(
                 "actor.ppo_micro_batch_size_per_gpu=16",
                 " ".join(
                     f"actor_rollout_ref.actor.megatron.{word}"

@@ -5,22 +5,30 @@ divided by their number), verl/utils/seqlen_balancing.py (rearrange_micro_batche
 own tokens).
 """
 
+import math
+
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
 from gpu_plan.planner.from_config.documents.written import Cut
+from gpu_plan.planner.strategy.known import strategy_by
+from gpu_plan.planner.strategy.traits import Engine
 from gpu_plan.planner.units import ceil_div
 
 TOOL = "verl 0.8.0.dev"
 ACTOR, ROLLOUT, REF, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "ref", "model"))
 MOST, CUT = "ppo_max_token_len_per_gpu", "ulysses_sequence_parallel_size"
 FORWARD = "forward_max_token_len_per_gpu"
+MEGATRON = strategy_by(Engine.MEGATRON, stage=1).name
+_DEGREES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+"""Of Megatron's workers: ranks that have the same samples."""
 
 
 def rows(asked: Asked, whose: str) -> Cut:
     """What a pass of the update takes."""
     dynamic = f"{whose}.use_dynamic_bsz"
     if asked.flag(dynamic if asked.says(dynamic) else f"{ACTOR}.use_dynamic_bsz"):
-        return {"max_tokens": asked.count(f"{whose}.{MOST}") or 16384, "samples": _updated(asked, whose)}
+        most = asked.count(f"{whose}.{MOST}") or 16384
+        return {"max_tokens": most * sharing(asked), "samples": _updated(asked, whose)}
     return {"micro_batch": _per_device(asked, f"{whose}.ppo_micro_batch_size", whose)}
 
 
@@ -29,7 +37,7 @@ def whole(asked: Asked, own: int) -> int:
     key = f"{ACTOR}.ppo_micro_batch_size"
     cut = asked.count(f"{ACTOR}.{CUT}") or 1
     passes = max(1, _updated(asked, ACTOR) * cut // _said_per_device(asked, key))
-    return passes * own * devices(asked)
+    return passes * own * ranks(asked)
 
 
 def _updated(asked: Asked, whose: str) -> int:
@@ -39,7 +47,7 @@ def _updated(asked: Asked, whose: str) -> int:
 
 
 def _of_a_rank(asked: Asked, prompts: int) -> int:
-    return max(1, prompts * (asked.count(f"{ROLLOUT}.n") or 1) // devices(asked))
+    return max(1, prompts * (asked.count(f"{ROLLOUT}.n") or 1) // ranks(asked))
 
 
 def _per_device(asked: Asked, key: str, whose: str) -> int:
@@ -58,9 +66,9 @@ def _said_per_device(asked: Asked, key: str) -> int:
     if found is not None or whole is None:
         return found or 1
     asked.older = f"{key} is an older verl's word: what the file leaves out is taken from {TOOL}"
-    if whole < devices(asked):
-        raise InputError(f"{asked.where}: {key} is {whole}, of {devices(asked)} devices: it must give each one")
-    return whole // devices(asked)
+    if whole < ranks(asked):
+        raise InputError(f"{asked.where}: {key} is {whole}, of {ranks(asked)} devices: it must give each one")
+    return whole // ranks(asked)
 
 
 def devices(asked: Asked) -> int:
@@ -68,12 +76,33 @@ def devices(asked: Asked) -> int:
     return (asked.count("trainer.nnodes") or 1) * (asked.count("trainer.n_gpus_per_node") or 8)
 
 
+def is_megatron(asked: Asked) -> bool:
+    """Whether the actor's workers are Megatron's."""
+    return str(asked.value(f"{ACTOR}.strategy")).lower() == MEGATRON
+
+
+def copy_devices(asked: Asked) -> int:
+    """Devices that have the same samples: one under FSDP."""
+    keys = (f"{ACTOR}.megatron.{key}" for key in _DEGREES) if is_megatron(asked) else ()
+    return math.prod(asked.count(key) or 1 for key in keys)
+
+
+def ranks(asked: Asked) -> int:
+    """Data parallel ones, among which samples are divided."""
+    return max(1, devices(asked) // copy_devices(asked))
+
+
+def sharing(asked: Asked) -> int:
+    """Ranks of Megatron's workers that share a sequence: a dynamic batch has the tokens of all of them."""
+    return asked.count(f"{ACTOR}.megatron.{_DEGREES[-1]}") or 1 if is_megatron(asked) else 1
+
+
 def scored(asked: Asked, whose: str) -> Cut:
     """What a pass takes that makes log-probabilities of all that was generated."""
     dynamic = f"{whose}.log_prob_use_dynamic_bsz"
     if asked.flag(dynamic if asked.says(dynamic) else f"{ACTOR}.use_dynamic_bsz"):
         most = asked.count(f"{whose}.log_prob_max_token_len_per_gpu") or asked.count(f"{ACTOR}.{MOST}")
-        return {"max_tokens": most or 16384, "samples": generated(asked)}
+        return {"max_tokens": (most or 16384) * sharing(asked), "samples": generated(asked)}
     return {"micro_batch": _per_device(asked, f"{whose}.log_prob_micro_batch_size", ACTOR)}
 
 
