@@ -158,10 +158,9 @@ NOTES = (
     "in fp32 as traced. Curves that differ with equal figures: scratch of CPU kernels (flash attention's reordered "
     "operands in bf16, convolutions, histograms of experts), which never stood at a peak.",
     "",
-    "Under ZeRO-3 four of nineteen architectures differ, by at most 1.7 % of the peak (docs/accuracy.md says "
+    "Under ZeRO-3 three of nineteen architectures differ, by at most 1.7 % of the peak (docs/accuracy.md says "
     "why): Mamba and Jamba, whose scans run as reference code on a CPU and whose linear layers DeepSpeed "
-    "exchanges; ViT, which reads a weight that is partitioned; Whisper, by a frozen table that the comparison "
-    "leaves out of one side. GPT-2's 128 bytes at rest under ZeRO-3 in bf16 are not traced.",
+    "exchanges, and ViT, which reads a weight that is partitioned.",
 )
 
 

@@ -21,8 +21,6 @@ NAMED = {
     "olmo, fsdp1": 64,
     # Its layers keep their last state, from which each further pass begins; the replay repeats the first.
     "recurrentgemma": 1024,
-    # A frozen table of positions, which the comparison leaves out of the real side (as Whisper's).
-    "pegasus, zero3": 512 * 64 * 4,
 }
 
 

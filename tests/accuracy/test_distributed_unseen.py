@@ -46,12 +46,9 @@ def apart(run: RankRun, world_size: int) -> dict[str, int]:
     ids=lambda value: value.label() if isinstance(value, RankCase) else str(value),
 )
 def test_every_figure_equals(case: RankCase, world_size: int) -> None:
-    """But for what is named, and for shares of a frozen base that the comparison leaves out of one side throughout."""
+    """But for what is named."""
     run = runs(world_size)[case.label()]
     assert not run.error, run.error
     found = apart(run, world_size)
-    if case.strategy == "zero3" and case.lora_rank:
-        assert len(set(found.values())) == 1
-        return
     most = next((size for name, size in NAMED.items() if case.label().startswith(name)), 0)
     assert max(map(abs, found.values()), default=0) <= most

@@ -9,8 +9,6 @@ Left out of the real side, because they belong to gloo, to CPU kernels or to the
   does not see; they live for a call, while DDP wraps the model and before a forward pass starts;
 - the zero-padded copy in the CPU kernel of `_chunk_cat`, inside `fsdp::chunk_cat`: on CUDA it is one kernel that
   writes into the reduce-scatter input (pytorch aten/src/ATen/native/cuda/Shape.cu: _chunk_cat_cuda);
-- whole weights that ZeRO-3 broadcasts while the model is built, where gloo's thread frees them unseen: all that is
-  allocated by then is freed again before training begins;
 - operands that oneDNN packs anew for a 16-bit matrix product, allocated and freed inside `aten::mm` and its kin.
 
 Left out of both sides, as in `tests.support.replay_cpu`: storages of at most 16 bytes and generator states.
@@ -30,9 +28,6 @@ _TRANSPORT = ("c10d::", "gloo:", "fsdp::chunk_cat")
 _FLATTEN = "aten::flatten_dense_tensors"
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _METADATA_BYTES = 4096
-_CAST = ("aten::to", "aten::_to_copy", "aten::empty_strided")
-_WEIGHTS_MADE = (("aten::empty",), ("aten::ones", "aten::empty"), _CAST)
-"""By which operators modules make the weights that ZeRO-3 then broadcasts: some begin as ones, some are cast first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +125,8 @@ def without_transport(reference: Reference, strategy: str) -> list[Change]:
                 # An address that is handed out again was free: one of gloo's threads freed it, unseen by the profiler.
                 unseen[index] = owners[change.pointer]
             owners[change.pointer] = index
-            if _is_transport(change, strategy) or _is_metadata(change, index, reference.marks):
+            joins = not strategy.startswith("zero") and _is_metadata(change, index, reference.marks)
+            if joins or _is_transport(change, strategy):
                 kept[index] = _without_bytes(change)
             continue
         owner = owners.pop(change.pointer, None)
@@ -138,10 +134,6 @@ def without_transport(reference: Reference, strategy: str) -> list[Change]:
             continue
         if kept[owner].nbytes == 0 or _is_packed_operand(changes[owner], change):
             kept[owner], kept[index] = _without_bytes(changes[owner]), _without_bytes(change)
-    if strategy == "zero3":
-        for owner in (*owners.values(), *unseen.values()):
-            if owner < reference.marks["built"] and changes[owner].path in _WEIGHTS_MADE:
-                kept[owner] = _without_bytes(changes[owner])
     for index, owner in unseen.items():
         if strategy.startswith("zero") and _FLATTEN in changes[owner].path:
             index = owner + 1  # DeepSpeed drops a flattened bucket when it is reduced

@@ -6,6 +6,7 @@ threads. Nothing else changes: no tensor is made, kept or dropped here.
 """
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,10 +45,10 @@ def _settled(collective: Callable[..., Any], *, at_once: bool) -> Callable[..., 
         goes_on = at_once and kwargs.pop("async_op", False)
         given = [item for value in (*args, *kwargs.values()) for item in (value if type(value) is list else [value])]
         tensors = [value for value in given if isinstance(value, torch.Tensor)]
-        before = [_references(tensor) for tensor in tensors]
+        before = _references(tensors)
         work = collective(*args, **kwargs)
         deadline = time.monotonic() + _PATIENCE
-        while any(_more(_references(tensor), then) for tensor, then in zip(tensors, before, strict=True)):
+        while any(now > then for now, then in zip(_references(tensors), before, strict=True)):
             if time.monotonic() > deadline:
                 raise RuntimeError("gloo still holds a tensor of a collective that is done")
             time.sleep(0)
@@ -56,11 +57,15 @@ def _settled(collective: Callable[..., Any], *, at_once: bool) -> Callable[..., 
     return run
 
 
-def _more(now: tuple[int, int], before: tuple[int, int]) -> bool:
-    """Whether somebody has come to hold it; another collective's thread may have let go meanwhile."""
-    return now[0] > before[0] or now[1] > before[1]
+def _references(tensors: list[torch.Tensor]) -> list[int]:
+    """Owners of each tensor, of its storage and of its Python object; more than before are somebody else's.
 
-
-def _references(tensor: torch.Tensor) -> tuple[int, int]:
-    """Owners of the tensor and of its storage."""
-    return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)  # type: ignore[attr-defined]
+    A thread that lets go of a tensor counts down its owners first and drops the Python object behind it, when the
+    interpreter's lock comes to it (c10/util/intrusive_ptr.h: reset_not_null_): an object that we let go of meanwhile
+    dies in that thread, and what it views with it.
+    """
+    counts: list[int] = []
+    for tensor in tensors:
+        storage = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)  # type: ignore[attr-defined]
+        counts += (tensor._use_count(), storage, sys.getrefcount(tensor))
+    return counts
