@@ -15,7 +15,6 @@ from gpu_plan.planner.workload.training import Checkpointing, Precision
 from tests.support.distributed_reference import RankRun, run_ranks, sample_runs
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import differences, measured, replayed
-from tests.support.ranks.replay import trace_of
 from tests.support.ranks.zero_cases import ADAPTED, FOUR_RANKS, MIXED, QLORA, SAMPLE, TWO_RANKS
 from tests.support.ranks.zero_replay import highest, shown_peak, streams_of
 
@@ -102,49 +101,20 @@ def test_the_comparison_can_fail() -> None:
     assert differences(replayed(streams_of(case, 4)[0], case.micro_batch), real)
 
 
-def quantised_apart(case: RankCase) -> int:
-    """What differs under QLoRA: small norms' shares, which the comparison takes for metadata while deepspeed.initialize
-    makes them, with tables of NF4 that layers share on a CPU.
-    """
-    element, hidden = (2 if case.precision is MIXED else 4), case.changes["hidden_size"]
-    norms, layers = 5, 14
-    return norms * hidden // 2 * element + layers * 64
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [*QLORA, *ADAPTED], ids=RankCase.label)
+def test_frozen_bases_and_adapters_equal_in_every_figure(case: RankCase) -> None:
+    """Frozen layers keep their inputs, adapters stay in fp32 beside a 16-bit base, packed weights stay gathered."""
+    assert differing(run_ranks([case], 2)[0]) == [{}, {}]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", QLORA, ids=RankCase.label)
-def test_quantised_bases_are_partitioned_and_stay_gathered(case: RankCase) -> None:
-    run = run_ranks([case], 2)[0]
-    for apart in differing(run):
-        assert len(apart) == len(measured(run.references[0], case).flat())
-        assert set(apart.values()) == {quantised_apart(case)}
-
-
-@pytest.mark.slow
-def test_frozen_layers_keep_their_inputs_and_adapters_stay_fp32() -> None:
-    """All that differs is what the comparison leaves out of the real side, where it was made by a bare `empty`: the
-    frozen weights' shares, and the adapters'; and, in bf16, adapters' fp32 gradients from the second iteration on."""
-    for run in run_ranks(ADAPTED, 2):
-        element = 2 if run.case.precision is MIXED else 4
-        parameters = trace_of(run.case).parameters
-        shares = sum(p.numel // 2 * element for p in parameters)
-        trained = sum(p.numel // 2 * 4 for p in parameters if p.trainable)
-        for apart in differing(run):
-            assert len(apart) == len(measured(run.references[0], run.case).flat())
-            assert {value for name, value in apart.items() if not name.startswith("pass 1")} == {shares}
-            later = {value for name, value in apart.items() if name.startswith("pass 1")}
-            assert later <= {shares} | ({shares - trained} if element == 2 else set())
-
-
-@pytest.mark.slow
-def test_a_frozen_embedding_stays_where_checkpointing_has_its_output_require_a_gradient() -> None:
-    """In the second iteration, whose order is known; in the first backward the replay is 10 KiB above real ranks."""
-    case = replace(ADAPTED[0], checkpointing=Checkpointing.FULL)
-    run = run_ranks([case], 2)[0]
-    shares = sum(p.numel // 2 * 4 for p in trace_of(case).parameters)
-    for apart in differing(run):
-        assert {value for name, value in apart.items() if name != "pass 0 backward_peak"} == {shares}
-        assert 0 <= apart["pass 0 backward_peak"] - shares <= 10 * KIB
+@pytest.mark.parametrize("case", ADAPTED, ids=RankCase.label)
+def test_a_frozen_embedding_stays_where_checkpointing_has_its_output_require_a_gradient(case: RankCase) -> None:
+    """In the second iteration, whose order is known; in fp32 the first backward peak is 10 KiB above real ranks."""
+    most = 0 if case.precision is MIXED else 10 * KIB
+    for apart in differing(run_ranks([replace(case, checkpointing=Checkpointing.FULL)], 2)[0]):
+        assert not apart or (apart.keys() == {"pass 0 backward_peak"} and 0 < apart["pass 0 backward_peak"] <= most)
 
 
 @pytest.mark.slow

@@ -33,3 +33,18 @@ def test_checkpointing_keeps_a_frozen_embedding_gathered_until_backward_comes_to
         architecture="llama-3", strategy="zero3", settings=zero_cases.PARTED, checkpointing=checkpointing, lora_rank=4
     )
     assert vocabulary_after_forward(streams_of(case, 2)[0]) == expected
+
+
+def partitions(stream: RankStream, label: str) -> int:
+    """Bytes of what the strategy places under that label."""
+    first = stream.trace.num_tensors * stream.num_passes
+    placed = zip(stream.labels, stream.fixed[first:].tolist(), strict=True)
+    return sum(size for said, size in placed if said == label)
+
+
+def test_adapters_partitions_stay_in_fp32_beside_a_16_bit_base() -> None:
+    """stage3.py: _create_fp16_partitions_with_defragmentation keeps their type; gradients are of the engine's."""
+    stream = streams_of(zero_cases.ADAPTED[1], 2)[0]
+    trained = sum(parameter.numel // 2 for parameter in stream.trace.parameters if parameter.trainable)
+    assert partitions(stream, "weight partitions") == 4 * trained
+    assert partitions(stream, "gradient partitions") == 2 * trained

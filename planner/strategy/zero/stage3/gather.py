@@ -99,6 +99,8 @@ class Coordinator(Generic[At]):
     """Parameters whose gathered storage autograd keeps from the forward pass to the module's backward."""
     in_graph: frozenset[int] = frozenset()
     """Parameters whose gathered storage the graph itself names until it is dropped: packed 4-bit weights."""
+    scale: Sequence[int] = ()
+    """Elements of storage that one element of every parameter takes; none: one throughout."""
     gathers: Counter[Gather] = field(default_factory=Counter)
     """All-gathers since the last forward began."""
     _recorded: list[int] | None = None
@@ -219,7 +221,11 @@ class Coordinator(Generic[At]):
     # -- gathering -------------------------------------------------------------------------------------------
 
     def _padded(self, parameter: int) -> int:
-        return -(-self.numel[parameter] // self.limits.world_size) * self.limits.world_size
+        world = self.limits.world_size
+        return -(-self.numel[parameter] // world) * world * self._scaled(parameter)
+
+    def _scaled(self, parameter: int) -> int:
+        return self.scale[parameter] if self.scale else 1
 
     @property
     def _gathers(self) -> bool:
@@ -240,11 +246,17 @@ class Coordinator(Generic[At]):
         self._live += sum(self.numel[p] for p in absent)
         if self.pool is not None:
             self.pool.ensure(absent)
+        self._issued = True
+        in_place = len(absent) == 1 or self.limits.world_size == 1
+        for scale in sorted({self._scaled(parameter) for parameter in absent}):
+            self._call(at, [p for p in absent if self._scaled(p) == scale], in_place, backward=backward, ahead=ahead)
+
+    def _call(self, at: At, absent: list[int], in_place: bool, *, backward: bool, ahead: bool) -> None:
+        """One all-gather, of parameters of one type."""
         elements = sum(map(self._padded, absent))
         self.gathers[Gather(elements, backward, ahead, len(absent))] += 1
         flight = _Flight(absent, waiting=len(absent))
-        self._issued = True
-        if len(absent) == 1 or self.limits.world_size == 1:
+        if in_place:
             for parameter in absent:
                 self._whole[parameter] = self.storage.take(at, self._padded(parameter), GATHERED)
             flight.landed = True
@@ -273,7 +285,7 @@ class Coordinator(Generic[At]):
         flight = self._flights.pop(parameter)
         if not flight.landed:
             for other in flight.parameters:
-                self._whole[other] = self.storage.take(at, self.numel[other], GATHERED)
+                self._whole[other] = self.storage.take(at, self.numel[other] * self._scaled(other), GATHERED)
             flight.landed = True
         flight.waiting -= 1
         if flight.waiting == 0 and flight.buffer is not None:

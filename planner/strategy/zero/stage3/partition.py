@@ -34,6 +34,8 @@ class Partitions:
     """Parameters that the optimizer steps together."""
     persistent: frozenset[int]
     """Parameters small enough to stay whole between steps."""
+    scale: tuple[int, ...] = ()
+    """Elements of the engine's type that one element of every parameter takes; none: one throughout."""
 
     def sub_group_share(self, group: Sequence[int]) -> int:
         """Elements that this rank steps for a sub-group."""
@@ -43,6 +45,15 @@ class Partitions:
     def owned(self) -> int:
         """Elements of the trainable partitions."""
         return self.sub_group_share(self.trainable)
+
+    @property
+    def stored(self) -> int:
+        """Room of the trainable weights' partitions, in elements of the engine's type."""
+        return sum(self.share[index] * self.scaled(index) for index in self.trainable)
+
+    def scaled(self, index: int) -> int:
+        """Elements of the engine's type that one element of a parameter takes."""
+        return self.scale[index] if self.scale else 1
 
 
 def partition(context: RankContext, config: ZeroConfig) -> Partitions:
@@ -56,6 +67,9 @@ def partition(context: RankContext, config: ZeroConfig) -> Partitions:
         trainable=tuple(index for group in groups for index in group),
         sub_groups=tuple(part for group in groups for part in _sub_groups(group, share, config.sub_group)),
         persistent=frozenset(index for index, count in enumerate(numel) if 0 < count <= config.persistence),
+        scale=tuple(_scale(parameter, context) for parameter in context.trace.parameters)
+        if context.peft.adapts
+        else (),
     )
 
 
@@ -64,6 +78,16 @@ def _elements(parameter: ParameterInfo, context: RankContext) -> int:
     if is_floating(parameter.dtype):
         return parameter.numel
     return ceil_div(parameter.numel * element_bits(parameter.dtype), element_bits(model_dtype(context.precision)))
+
+
+def _scale(parameter: ParameterInfo, context: RankContext) -> int:
+    """Adapters stay in fp32 as peft made them: zero.Init's model is not cast (engine.py: _cast_module_mixed_precision).
+
+    stage3.py: _create_fp16_partitions_with_defragmentation keeps the partitions' own type (utils.py: defragment).
+    """
+    if not (parameter.trainable and is_floating(parameter.dtype)):
+        return 1
+    return max(1, element_bits(parameter.dtype) // element_bits(model_dtype(context.precision)))
 
 
 def _sub_groups(group: Sequence[int], share: Sequence[int], limit: int) -> list[tuple[int, ...]]:

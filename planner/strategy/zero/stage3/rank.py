@@ -115,7 +115,7 @@ class Stage3:
 
     def _load(self) -> None:
         builder, parts = self.builder, self.parts
-        weights = nbytes(parts.owned, self.dtype)
+        gradients, weights = nbytes(parts.owned, self.dtype), nbytes(parts.stored, self.dtype)
         loaded = self._whole_model() if self.context.peft.quantises else ()
         if not self.weights_on_host:
             self._place_frozen(loaded)
@@ -136,9 +136,9 @@ class Stage3:
         bucket = nbytes(self.config.reduce_bucket, self.dtype)
         builder.alloc(builder.at_load(), bucket, Category.COMMUNICATION, "ZeRO reduce bucket")
         if not self.offload:
-            builder.alloc(builder.at_load(), weights, Category.GRADIENTS, "gradient partitions")
+            builder.alloc(builder.at_load(), gradients, Category.GRADIENTS, "gradient partitions")
         if self.context.world_size > 1 or self.weights_on_host:
-            whole = nbytes(max(parts.numel[index] for index in parts.trainable), self.dtype)
+            whole = nbytes(max(parts.numel[index] * parts.scaled(index) for index in parts.trainable), self.dtype)
             builder.transient(builder.at_load(), whole, Category.COMMUNICATION, "weight gathered to hook its gradient")
 
     def _place_frozen(self, whole: Sequence[Handle]) -> None:

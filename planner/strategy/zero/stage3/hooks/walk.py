@@ -89,6 +89,7 @@ def _key(walked: Walked) -> object:
         parts.numel,
         parts.share,
         parts.persistent,
+        parts.scale,
         parts.trainable,
         _limits(walked),
         (config.reduce_bucket, config.overlap, walked.dtype),
@@ -164,6 +165,7 @@ class _Walk:
             pool=walked.pool,
             viewed=viewed_parameters(trace),
             in_graph=packed_in_graph(trace),
+            scale=walked.parts.scale,
         )
         self._is_trainer = walked.context.stack.traits.is_trainer
         self._lookups = lookup_modules(trace)
