@@ -35,7 +35,19 @@ REFERENCE = f"""
 model = "own"
 {WORKERS}
 """
-CRITIC = REFERENCE.replace("reference]", "critic]\ntrain = true")
+CRITIC = REFERENCE.replace("reference]", 'critic]\ntrain = true\nhead = "value"\ncheckpointing = "none"')
+VALUES = """
+[[phases]]
+name = "values"
+does = "forward"
+models = ["critic"]
+micro_batch = 2
+[[phases]]
+name = "update of the critic"
+does = "train"
+models = ["critic"]
+micro_batch = 2
+"""
 UPDATE = """
 [[phases]]
 name = "update"
@@ -109,6 +121,22 @@ def test_what_lies_on_the_host_leaves_the_other_phases(folder: Path, capsys: pyt
     assert moved["memory"]["host_bytes"] == pytest.approx(rest["actor"] + rest["reference"], rel=0.01)
 
 
+def test_a_critic_is_trained_by_the_same_workers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = asked(folder, ACTOR + CRITIC + VALUES + UPDATE, capsys)
+    phases = by_phase(plan)
+    rest = {model["role"]: model["rest_bytes"] for model in plan["several"]["models"]}
+    # Weights, fp32 gradients, masters and moments of a stage stand beside the actor's update.
+    assert phases["values"]["actor"] >= rest["actor"]
+    assert rest["critic"] < phases["values"]["critic"] < phases["update of the critic"]["critic"]
+    assert phases["update"]["critic"] < phases["update of the critic"]["critic"]
+    # A row in the vocabulary's place, and 4 bytes a token where the actor has the logits of its words.
+    assert phases["update of the critic"]["critic"] < phases["update"]["actor"]
+    away = asked(folder, ACTOR + CRITIC + 'between = "host"\n' + VALUES + UPDATE, capsys)
+    assert by_phase(away)["update"]["critic"] == 0
+    seconds = {phase["name"]: phase["seconds"] for phase in plan["several"]["phases"]}
+    assert 0 < seconds["values"] < seconds["update of the critic"]
+
+
 @pytest.mark.parametrize(("between", "stays"), [("gradients", 2 + 4), ("optimizer", 12), ("weights", 2)])
 def test_parts_of_the_actor_stay(folder: Path, capsys: pytest.CaptureFixture[str], between: str, stays: int) -> None:
     actor = ACTOR.replace('checkpointing = "none"', f'checkpointing = "none"\nbetween = "{between}"')
@@ -134,7 +162,7 @@ def test_weights_on_their_way_to_an_engine_stand_in_buffers_of_a_size() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (ACTOR + 'head = "value"\n' + UPDATE, "head = 'value' under Megatron's workers is not in this version"),
+        (ACTOR + 'head = "value"\n' + UPDATE, "head = 'value' under Megatron's workers is a critic's alone"),
         (ACTOR + REFERENCE.replace("= 2", "= 1") + SCORING + UPDATE, "the same degrees: write actor's"),
         (ACTOR + REFERENCE + "virtual_stages = 2\n" + SCORING + UPDATE, "the same degrees"),
         (
@@ -142,7 +170,10 @@ def test_weights_on_their_way_to_an_engine_stand_in_buffers_of_a_size() -> None:
             "passes forward only of virtual stages are not in this version",
         ),
         (ACTOR + UPDATE.replace("train", "generate").replace("update", "a") + UPDATE, "generate with an engine"),
-        (ACTOR + CRITIC + UPDATE.replace("actor", "critic").replace("update", "a") + UPDATE, "a second trained model"),
+        (
+            ACTOR + '[models.critic]\nmodel = "own"\ntrain = true\nhead = "value"\n' + VALUES + UPDATE,
+            "another trained model is theirs too",
+        ),
         (
             ACTOR.replace("megatron.cross_entropy=verl", "fsdp.x=1") + UPDATE, "write megatron.KEY=VALUE",
         ),

@@ -164,9 +164,8 @@ def job(asked: Asked, named: str | None, tool: str = TOOL) -> Written:
             models["reference"] = (megatron.reference if staged else _reference)(asked, path)
             between = scored(asked, REF)
             phases.append(phase("reference log-probabilities", "log-probabilities", ["reference"], between))
-    enabled = asked.text("critic.enable")
-    if (estimator == "gae" and enabled is None) or enabled == "True":
-        models["critic"] = _critic(asked, path)
+    if megatron.has_critic(asked, estimator):
+        models["critic"] = megatron.critic(asked, path) if staged else _critic(asked, path)
         own = rows(asked, "critic")
         phases.append(phase("values", "forward", ["critic"], valued(asked, own)))
         phases.append(phase("update of the critic", "train", ["critic"], own))

@@ -69,6 +69,8 @@ class Composer:
         runner = self.runners[role]
         if runner.passes is None or stage is None:
             return runner.rest(family, batch)
+        if runner.given.trains:
+            return runner.passes.rest(family, batch, stage.rank)
         seq_len = next(phase.seq_len for phase in self.job.phases if role in phase.roles)
         return runner.passes.weights(stage.layout, family, seq_len, stage.rank)
 
@@ -273,7 +275,11 @@ class _Composed:
         if phase.does is Does.TRAIN:
             # In the phase of the first one it takes as many samples; in one of its own as many as that says.
             own = phase is not self._job.update and phase.micro_batch is not None
-            window = runner.update(self._family, replace(self._batch, micro_batch=rows) if own else self._batch)
+            batch = replace(self._batch, micro_batch=rows) if own else self._batch
+            if runner.passes is not None and self._stage is not None:
+                window = runner.passes.iteration(self._family, batch, self._stage.rank)
+            else:
+                window = runner.update(self._family, batch)
         elif phase.does is Does.GENERATE:
             assert runner.generating is not None
             window = runner.generating(phase, rows)

@@ -35,7 +35,9 @@ def check_megatron(job: JobGiven, where: str) -> None:
             if said is not None or model.megatron:
                 raise InputError(f'{place}: {said or "settings"} is about strategy = "megatron": leave it out')
             if whole and model.trains:
-                raise InputError(f"{place}: a second trained model beside Megatron's workers is not in this version")
+                raise InputError(
+                    f"{place}: beside Megatron's workers another trained model is theirs too: write its strategy"
+                )
             continue
         if not whole:
             raise InputError(f"{place}: Megatron's workers run it only where they run {anchor.role} too")
@@ -44,10 +46,12 @@ def check_megatron(job: JobGiven, where: str) -> None:
 
 def _check_one(job: JobGiven, model: ModelGiven, place: str) -> None:
     anchor = job.anchor
-    if model.head is not Head.OWN:
-        raise InputError(f"{place}: head = '{model.head}' under Megatron's workers is not in this version")
-    if model.trains and model is not anchor:
-        raise InputError(f"{place}: a second trained model beside Megatron's workers is not in this version")
+    critic = model.head is Head.VALUE and model.trains and model is not anchor
+    if model.head is not Head.OWN and not critic:
+        raise InputError(
+            f"{place}: head = '{model.head}' under Megatron's workers is a critic's alone in this version, which is"
+            " trained beside another model"
+        )
     if own_degrees(model) != own_degrees(anchor):
         raise InputError(f"{place}: Megatron's workers give all their models the same degrees: write {anchor.role}'s")
     if model.loss is not None:

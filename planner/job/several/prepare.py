@@ -140,7 +140,9 @@ class _Job:
 
     def _runner(self, model: ModelGiven, evaluator: Any, cluster: Cluster) -> Runner:
         if runs_own_model(model.word("strategy")):
-            return Runner(given=model, evaluator=evaluator, passes=Passes(evaluator=evaluator, trained=model.trains))
+            values = model.head is Head.VALUE
+            passes = Passes(evaluator=evaluator, trained=model.trains, values=values)
+            return Runner(given=model, evaluator=evaluator, passes=passes)
         generates = any(phase.does is Does.GENERATE and model.role in phase.roles for phase in self.job.phases)
         if not generates:
             return Runner(given=model, evaluator=evaluator)

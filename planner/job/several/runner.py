@@ -52,7 +52,11 @@ class Runner:
             return self
         generating = None if self.generating is None else self.generating.on(generates_on)
         evaluator = self.evaluator.of(workload, cluster)
-        passes = None if self.passes is None else Passes(evaluator=evaluator, trained=self.given.trains)
+        passes = (
+            None
+            if self.passes is None
+            else Passes(evaluator=evaluator, trained=self.given.trains, values=self.passes.values)
+        )
         return Runner(given=self.given, evaluator=evaluator, generating=generating, passes=passes)
 
     def family(self, searched: Family) -> Family:

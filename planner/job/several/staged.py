@@ -8,7 +8,7 @@ compute_log_prob: the actor's with their entropies, a reference's without).
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_plan.planner.megatron import schedules, stages
 from gpu_plan.planner.megatron.layout import Layout
@@ -23,12 +23,17 @@ from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.megatron import judge as megatron
 from gpu_plan.planner.search.training.piped.times import StageTime, stage_time
+from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.strategy.base import place_buffers
 from gpu_plan.planner.strategy.megatron.forward import ForwardBuilder, forwards
+from gpu_plan.planner.strategy.megatron.layouts import layouts
 from gpu_plan.planner.strategy.pipeline.rank import joined
 from gpu_plan.planner.trace.events import Category, StepTrace
 from gpu_plan.planner.units import ceil_div
 from gpu_plan.planner.workload.training import Checkpointing
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.megatron.losses import CrossEntropy
 
 _HALF = 2
 _BUFFER = 2 * 2**30
@@ -42,7 +47,36 @@ class Passes:
 
     evaluator: Any
     trained: bool
+    values: bool = False
+    """Whether it gives a number for each token, as a critic does."""
     _kept: dict[tuple[object, ...], Window] = field(default_factory=dict)
+
+    def own(self, family: Family) -> Family:
+        """The searched family as this model has it: the same degrees, what is run again and the loss its own."""
+        if not self.values or family.layout is None:
+            return family
+        workload, degrees = self.evaluator.workload, _degrees(family.layout)
+        checkpointing = workload.checkpointing or Checkpointing.NONE
+        every = layouts(workload, self.evaluator.cluster, checkpointing)
+        alike = next(one for one in every if _degrees(one) == degrees)
+        return replace(family, checkpointing=checkpointing, layout=replace(alike, cross_entropy="verl-value"))
+
+    def iteration(self, family: Family, batch: Batch, rank: int) -> Window:
+        """What a rank makes and gives back in an iteration that trains the model."""
+        stream = self._stream(family, batch, rank)
+        return window_of(stream, batch.micro_batch, second_iteration(stream))
+
+    def rest(self, family: Family, batch: Batch, rank: int) -> Storages:
+        """What stands of it between iterations."""
+        return rest_of(self._stream(family, batch, rank), batch.micro_batch)[1]
+
+    def _stream(self, family: Family, batch: Batch, rank: int) -> RankStream:
+        return megatron.ranks_of(self.evaluator, self.own(family), batch)[0][rank].plan.stream
+
+    def step(self, family: Family, batch: Batch) -> StepTime:
+        """Of an iteration that trains it."""
+        found: StepTime = self.evaluator.judge_uncounted(self.own(family), batch).time
+        return found
 
     def window(self, layout: Layout, family: Family, phase: PhaseGiven, rows: int, samples: int, rank: int) -> Window:
         """What a rank makes and gives back in one round over a rank's `samples`, `rows` of them at a time."""
@@ -73,7 +107,8 @@ class Passes:
     def _stage(self, layout: Layout, family: Family, seq_len: int, rows: int, stage: int) -> tuple[StageCut, StepTrace]:
         model = megatron.architecture(self.evaluator)
         cut = stages.cuts(model.layers, layout)[stage]
-        own = replace(layout, recompute="none", cross_entropy="verl-entropy" if self.trained else "verl")
+        loss: CrossEntropy = "verl-value" if self.values else "verl-entropy" if self.trained else "verl"
+        own = replace(layout, recompute="none", cross_entropy=loss)
         variant = replace(
             self.evaluator.variant(family),
             seq_len=seq_len,
@@ -113,6 +148,10 @@ class Passes:
                 found[id(trace)] = stage_time(self.evaluator, family, batch, trace, calls)
             times.append(found[id(trace)])
         return tuple(times)
+
+
+def _degrees(layout: Layout) -> tuple[int, ...]:
+    return layout.tensor, layout.pipeline, layout.context, layout.expert
 
 
 def exported(layout: Layout, weights: int) -> Storages:

@@ -129,6 +129,8 @@ class _Timed:
         own = phase is not self._job.update and phase.micro_batch is not None
         rows = phase.micro_batch if own and phase.micro_batch is not None else self._batch.micro_batch
         batch = Batch(micro_batch=rows, accumulation_steps=ceil_div(self._samples, rows))
+        if runner.passes is not None:
+            return _lasting(runner.passes.step(self._family, batch))
         family = runner.family(self._family)
         plan, trace = runner.trained(family, batch)
         work = runner.evaluator.work(family, batch, trace, plan)

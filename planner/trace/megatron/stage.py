@@ -27,6 +27,7 @@ from gpu_plan.planner.trace.megatron.prediction import PredictionLayer, predicte
 from gpu_plan.planner.trace.megatron.products.linear import give_dummies, shared_of
 from gpu_plan.planner.trace.megatron.products.norms import Norm
 from gpu_plan.planner.trace.megatron.recompute import Recomputed
+from gpu_plan.planner.trace.megatron.values import VALUES, ValueHead, value_loss_of
 from gpu_plan.planner.trace.parallel.stages import stage_backward
 
 if TYPE_CHECKING:
@@ -195,9 +196,11 @@ class Stage(nn.Module):
         self.mtp = nn.ModuleList(
             PredictionLayer(model, layout, layer_of(model, layout, model.layers - 1)) for _ in range(predicts)
         )
-        self.output_layer = Head(model, layout) if cut.is_last else None
+        self._values = layout.cross_entropy == VALUES
+        last: nn.Module = ValueHead(model, layout) if self._values else Head(model, layout)
+        self.output_layer = last if cut.is_last else None
         self._first = cut.is_first
-        self._tied = model.tied and cut.is_last and (cut.is_first or bool(predicts))
+        self._tied = model.tied and not self._values and cut.is_last and (cut.is_first or bool(predicts))
         if self._tied and self.output_layer is not None and self.embedding is not None:
             self.output_layer.weight = self.embedding.word_embeddings.weight
         self._layout = layout
@@ -218,6 +221,8 @@ class Stage(nn.Module):
             head, gathered = self.output_layer, batch.get(GATHERED)
             x = with_losses(parts, lambda part: head(part, gathered), batch["labels"], batch["loss_mask"], self._layout)
             del parts
+        if self._values:
+            return value_loss_of(self.output_layer(x), batch["loss_mask"])
         logits = self.output_layer(x, batch.get(GATHERED))
         del x
         if of_verl(self._layout):
@@ -264,7 +269,7 @@ def _gathered(part: Part, length: int) -> int:
     ranks = layout.expert * layout.expert_tensor
     experts = model.experts is not None and any(map(model.experts.has, range(part.cut.first, part.cut.end)))
     uses = [0]
-    if shared > 1 and (part.cut.is_last or layout.local):
+    if shared > 1 and ((part.cut.is_last and layout.cross_entropy != VALUES) or layout.local):
         uses.append(length * model.hidden)
     if experts and layout.dispatcher == "allgather" and ranks > 1:
         uses.append(length // shared * ranks * model.hidden)

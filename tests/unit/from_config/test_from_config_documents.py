@@ -334,7 +334,7 @@ def test_openrlhf_dpo() -> None:
         (VERL.replace("name=sglang", "name=trtllm"), "a document has vllm and sglang"),
         (
             VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer")
-            .replace("=grpo", "=gae")
+            .replace("rollout.n=5", "model.lora.rank=8")
             .replace("actor.ppo_micro_batch_size_per_gpu=16", "actor.megatron.tensor_model_parallel_size=4"),
             "plan MODEL --gpus SPEC --strategy megatron --tp 4 --attention flash --checkpointing none --set"
             " megatron.cross_entropy=verl"
@@ -343,7 +343,7 @@ def test_openrlhf_dpo() -> None:
         ),
         (
             VERL.replace("main_ppo", "main_ppo --config-name=ppo_megatron_trainer")
-            .replace("=grpo", "=gae")
+            .replace("rollout.n=5", "model.lora.rank=8")
             .replace(
                 "actor.ppo_micro_batch_size_per_gpu=16",
                 " ".join(

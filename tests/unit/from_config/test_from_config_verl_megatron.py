@@ -117,10 +117,28 @@ def test_a_yaml_that_takes_in_its_configuration() -> None:
     assert written.phases[-1]["samples"] == 128
 
 
+def test_a_critic_has_an_update_and_degrees_of_its_own() -> None:
+    words = "tensor_model_parallel_size=2", "pipeline_model_parallel_size=2", "optimizer_offload=True"
+    critic = " ".join(f"critic.megatron.{word}" for word in words)
+    text = SCRIPT.replace("=grpo", "=gae").replace(
+        "rollout.n=5", f"rollout.n=1 critic.ppo_micro_batch_size_per_gpu=8 critic.model.path=c/d {critic}"
+    )
+    found = job(text)["models"]["critic"]
+    assert (found["model"], found["head"], found["train"]) == ("c/d", "value", True)
+    assert (found["tensor_parallel"], found["pipeline_parallel"], found["between"]) == (2, 2, "gradients")
+    assert "megatron.cross_entropy=verl" not in found["settings"]
+    phases = {phase["name"]: phase for phase in job(text)["phases"]}
+    assert phases["update of the critic"]["micro_batch"] == phases["values"]["micro_batch"] == 8
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("=grpo", "=gae", "a critic, which a document does not have for Megatron's workers"),
+        (
+            "=grpo",
+            "=gae",
+            "critic.megatron.tensor_model_parallel_size is 1: a critic of other degrees",
+        ),
         ("ref.megatron.tensor_model_parallel_size=2", "ref.megatron.tensor_model_parallel_size=4", "other degrees"),
         ("${ACTOR_VPP}", "2", "virtual stages: their passes forward only"),
         ("rollout.n=5", "rollout.n=5 actor_rollout_ref.model.lora.rank=8", "lora: adapters"),

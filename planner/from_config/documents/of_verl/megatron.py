@@ -9,7 +9,7 @@ verl/workers/actor/megatron_actor.py (a dynamic batch has the tokens of all rank
 (Qwen2MoEBridge); Megatron-core by itself keeps what is sent on (deallocate_pipeline_outputs).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
@@ -25,11 +25,11 @@ USUAL: dict[str, object] = {
 """What its configuration for Megatron says otherwise than that for FSDP."""
 PASSED = tuple(
     f"{whose}.megatron.{key}"
-    for whose in (ACTOR, REF)
+    for whose in (ACTOR, REF, "critic")
     for key in ("grad_offload", "seed", "use_dist_checkpointing", "dist_checkpointing", "use_remove_padding")
 )
-_OWN = f"{ACTOR}.megatron"
-_OVERRIDES = f"{_OWN}.override_transformer_config"
+CRITIC, _OWN = "critic", f"{ACTOR}.megatron"
+_OVERRIDES = ".megatron.override_transformer_config"
 _DEGREES = (
     ("--tp", "tensor_parallel", "tensor_model_parallel_size"),
     ("--pp", "pipeline_parallel", "pipeline_model_parallel_size"),
@@ -63,9 +63,9 @@ def of_megatron(asked: Asked, what: str) -> InputError:
     options = [word for option, key, _ in _DEGREES if (degree := _said(asked, key)) for word in (option, str(degree))]
     if "--pp" in options and "--vpp" not in options:
         options += ["--vpp", "1"]
-    flash = [] if asked.says(f"{_OVERRIDES}.attention_backend") else ["--attention", "flash"]
-    sets = (word for setting in _settings(asked) for word in ("--set", setting))
-    words = ["--strategy", MEGATRON, *options, *flash, "--checkpointing", _checkpointing(asked), *sets]
+    flash = [] if asked.says(f"{ACTOR}{_OVERRIDES}.attention_backend") else ["--attention", "flash"]
+    sets = (word for setting in _settings(asked, ACTOR) for word in ("--set", setting))
+    words = ["--strategy", MEGATRON, *options, *flash, "--checkpointing", _checkpointing(asked, ACTOR), *sets]
     return InputError(
         f"{asked.where}: {what}, which a document does not have for Megatron's workers; the actor's update by itself:"
         f" plan MODEL --gpus SPEC {' '.join(words)}"
@@ -76,20 +76,15 @@ def check(asked: Asked, estimator: str) -> None:
     """InputError for what would be planned as something else."""
     if not asked.knows(f"{_OWN}.tensor_model_parallel_size"):
         raise of_megatron(asked, f"{ACTOR}.strategy is {MEGATRON} in a configuration of FSDP's workers")
-    enabled = asked.text("critic.enable")
-    if (estimator == "gae" and enabled is None) or enabled == "True":
-        raise of_megatron(asked, f"algorithm.adv_estimator is {visible(estimator[:20])}: a critic")
+    if has_critic(asked, estimator):
+        _check_degrees(asked, CRITIC, "a critic", dict.fromkeys((*(word for _, _, word in _DEGREES), _SPLIT), 1))
     if asked.flag("reward_model.enable"):
         raise of_megatron(asked, "reward_model.enable: a second engine")
     if asked.count(f"{MODEL}.lora.rank") or asked.count(f"{MODEL}.lora_rank"):
         raise of_megatron(asked, "lora: adapters")
     if (_said(asked, "virtual_stages") or 1) > 1:
         raise of_megatron(asked, "virtual stages: their passes forward only")
-    for word in (*(word for _, _, word in _DEGREES), _SPLIT):
-        own, others = f"{REF}.megatron.{word}", f"{_OWN}.{word}"
-        degree = asked.count(own) if asked.says(own) else None
-        if degree is not None and degree != ((asked.count(others) if asked.says(others) else None) or 1):
-            raise of_megatron(asked, f"{own} is {degree}: a reference of other degrees than the actor's")
+    _check_degrees(asked, REF, "a reference", {})
     if asked.flag(f"{MODEL}.use_fused_kernels"):
         raise of_megatron(asked, "use_fused_kernels: a head that is computed with its loss")
     aside = f"{ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload"
@@ -104,37 +99,59 @@ def check(asked: Asked, estimator: str) -> None:
         )
 
 
+def has_critic(asked: Asked, estimator: str) -> bool:
+    """Whether a critic is trained too."""
+    enabled = asked.text("critic.enable")
+    return (estimator == "gae" and enabled is None) or enabled == "True"
+
+
+def _check_degrees(asked: Asked, whose: str, what: str, usual: Mapping[str, int]) -> None:
+    """InputError for a model of other degrees than the actor's; `usual`: its own where the file says none."""
+    for word in (*(word for _, _, word in _DEGREES), _SPLIT):
+        own, others = f"{whose}.megatron.{word}", f"{_OWN}.{word}"
+        degree = (asked.count(own) or 1) if asked.says(own) else usual.get(word)
+        actors = (asked.count(others) or 1) if asked.says(others) else 1
+        if degree is not None and degree != actors and (word != _SPLIT or asked.says(own)):
+            raise of_megatron(asked, f"{own} is {degree}: {what} of other degrees than the actor's")
+
+
 def _bridged(asked: Asked) -> bool:
     keys = (f"{_OWN}.use_mbridge", f"{_OWN}.vanilla_mbridge")
     return all(asked.flag(key) if asked.says(key) else True for key in keys)
 
 
-def actor(asked: Asked, model: str) -> Table:
-    """The trained model, with what of it is moved to the host between its phases."""
+def actor(asked: Asked, model: str, whose: str = ACTOR) -> Table:
+    """A trained model, with what of it is moved to the host between its phases."""
     found: Table = {
-        **_workers(asked, model),
+        **_workers(asked, model, whose),
         "train": True,
-        "checkpointing": _checkpointing(asked),
-        "settings": list(_settings(asked)),
+        "checkpointing": _checkpointing(asked, whose),
+        "settings": list(_settings(asked, whose)),
     }
-    weights, states = asked.flag(f"{_OWN}.param_offload"), asked.flag(f"{_OWN}.optimizer_offload")
+    own = f"{whose}.megatron"
+    weights, states = asked.flag(f"{own}.param_offload"), asked.flag(f"{own}.optimizer_offload")
     if weights or states:
         found["between"] = "host" if weights and states else "optimizer" if weights else "gradients"
     return found
+
+
+def critic(asked: Asked, model: str) -> Table:
+    """The other trained one, which ends in a number for each token."""
+    return {**actor(asked, asked.text("critic.model.path") or model, CRITIC), "head": "value"}
 
 
 def reference(asked: Asked, model: str) -> Table:
     """The frozen one."""
     own, others = f"{REF}.megatron.param_offload", f"{_OWN}.param_offload"
     away = asked.flag(own) if asked.says(own) else asked.flag(others)
-    return {**_workers(asked, model), **({"between": "host"} if away else {})}
+    return {**_workers(asked, model, ACTOR), **({"between": "host"} if away else {})}
 
 
-def _workers(asked: Asked, model: str) -> Table:
+def _workers(asked: Asked, model: str, whose: str) -> Table:
     degrees = {key: degree for _, key, _ in _DEGREES[:4] if (degree := _said(asked, key))}
     for key in ("tensor_parallel", "pipeline_parallel"):
         degrees.setdefault(key, 1)
-    flash: Table = {} if asked.says(f"{_OVERRIDES}.attention_backend") else {"attention": "flash"}
+    flash: Table = {} if asked.says(f"{whose}{_OVERRIDES}.attention_backend") else {"attention": "flash"}
     return {"model": model, "strategy": MEGATRON, **degrees, "precision": mixed_in("bfloat16"), **flash}
 
 
@@ -143,43 +160,44 @@ def _said(asked: Asked, key: str) -> int | None:
     return asked.count(word) if asked.says(word) else None
 
 
-def _checkpointing(asked: Asked) -> str:
-    return visible((asked.text(f"{_OVERRIDES}.recompute_granularity") or "none")[:20])
+def _checkpointing(asked: Asked, whose: str) -> str:
+    return visible((asked.text(f"{whose}{_OVERRIDES}.recompute_granularity") or "none")[:20])
 
 
-def _settings(asked: Asked) -> Iterator[str]:
+def _settings(asked: Asked, whose: str) -> Iterator[str]:
     """Words of `--set`."""
-    yield f"megatron.cross_entropy={'verl-entropy' if asked.number(f'{ACTOR}.entropy_coeff') else 'verl'}"
+    if whose == ACTOR:
+        yield f"megatron.cross_entropy={'verl-entropy' if asked.number(f'{ACTOR}.entropy_coeff') else 'verl'}"
     yield "megatron.overlap=false"
     for setting, key, usual in _FLAGS:
-        own = f"{_OVERRIDES}.{key}"
+        own = f"{whose}{_OVERRIDES}.{key}"
         flag = asked.flag(own) if asked.says(own) else usual
         if flag is not None:
             yield f"{setting}={str(flag).lower()}"
     experts = (_said(asked, "expert_parallel") or 1) > 1
-    fused = asked.flag(f"{_OVERRIDES}.{_GATES}") if asked.says(f"{_OVERRIDES}.{_GATES}") else experts
+    fused = asked.flag(f"{whose}{_OVERRIDES}.{_GATES}") if asked.says(f"{whose}{_OVERRIDES}.{_GATES}") else experts
     if not fused:
         yield "megatron.activation_fusion=false"
     for setting, key in _COUNTS:
-        if _checkpointing(asked) != "full" and setting == "megatron.recompute_layers":
+        if _checkpointing(asked, whose) != "full" and setting == "megatron.recompute_layers":
             continue
-        if asked.says(f"{_OVERRIDES}.{key}") and (count := asked.count(f"{_OVERRIDES}.{key}")):
+        if asked.says(f"{whose}{_OVERRIDES}.{key}") and (count := asked.count(f"{whose}{_OVERRIDES}.{key}")):
             yield f"{setting}={count}"
-    yield from _further(asked)
+    yield from _further(asked, whose)
 
 
-def _further(asked: Asked) -> Iterator[str]:
+def _further(asked: Asked, whose: str) -> Iterator[str]:
     """Those that stand where the file says them alone."""
     for setting, key in (("recompute_method", "recompute_method"), ("dispatcher", "moe_token_dispatcher_type")):
-        word = asked.text(f"{_OVERRIDES}.{key}") if asked.says(f"{_OVERRIDES}.{key}") else None
-        if word and (setting != "recompute_method" or _checkpointing(asked) == "full"):
+        word = asked.text(f"{whose}{_OVERRIDES}.{key}") if asked.says(f"{whose}{_OVERRIDES}.{key}") else None
+        if word and (setting != "recompute_method" or _checkpointing(asked, whose) == "full"):
             yield f"megatron.{setting}={visible(word[:20])}"
     shared = (("sequence_parallel", "sequence_parallel"), ("distributed_optimizer", "use_distributed_optimizer"))
     for setting, key in shared:
-        if asked.says(f"{_OWN}.{key}") and not asked.flag(f"{_OWN}.{key}"):
+        if asked.says(f"{whose}.megatron.{key}") and not asked.flag(f"{whose}.megatron.{key}"):
             yield f"megatron.{setting}=false"
-    split = asked.count(f"{_OWN}.{_SPLIT}") if asked.says(f"{_OWN}.{_SPLIT}") else None
+    split = asked.count(f"{whose}.megatron.{_SPLIT}") if asked.says(f"{whose}.megatron.{_SPLIT}") else None
     if split and (_said(asked, "expert_parallel") or 1) > 1:
         yield f"megatron.expert_tensor={split}"
     for key in _FUSED:
-        asked.value(f"{_OVERRIDES}.{key}")
+        asked.value(f"{whose}{_OVERRIDES}.{key}")

@@ -30,6 +30,8 @@ class MegatronCase:
     """Whether what a stage has sent on is emptied."""
     verl: bool = False
     """Whether the last stage's loss is that of verl's actor, without an entropy."""
+    values: bool = False
+    """Whether the last layer is that of verl's critic."""
     forward_only: bool = False
     """Whether the schedule runs without gradients, as log-probabilities are taken."""
     differs: float = 0.0
@@ -53,7 +55,8 @@ class MegatronCase:
             tensor=self.tensor, pipeline=self.pipeline, virtual=self.virtual, expert=self.expert, local=True,
             expert_tensor=1, attention="local", fused_gradients=False, fused=False, permute_fusion=False,
             grouped=False, capacity=1.0 if self.experts else None,
-            deallocates=self.deallocates, cross_entropy="verl" if self.verl else "unfused",
+            deallocates=self.deallocates,
+            cross_entropy="verl-value" if self.values else "verl" if self.verl else "unfused",
             recompute="selective" if self.again else "none", recompute_modules=self.again or ("core_attn",),
         )  # fmt: skip
 
@@ -68,6 +71,7 @@ class MegatronCase:
             + again
             + kept
             + (", verl's loss" if self.verl else "")
+            + (", values" if self.values else "")
             + (", forward only" if self.forward_only else "")
         )
 

@@ -52,6 +52,11 @@ def config_of(case: MegatronCase) -> Any:
     )  # fmt: skip
 
 
+class _LastLayer(torch.nn.Linear):
+    def forward(self, input: torch.Tensor, weight: Any = None, runtime_gather_output: Any = None) -> Any:
+        return super().forward(input).float(), None
+
+
 def chunks_of(case: MegatronCase, config: Any) -> list[Any]:
     """This rank's stages, each in Megatron's DDP."""
     from megatron.core import parallel_state
@@ -73,6 +78,9 @@ def chunks_of(case: MegatronCase, config: Any) -> list[Any]:
             position_embedding_type="learned_absolute",
             vp_stage=place if case.virtual > 1 else None,
         )
+        if case.values and model.post_process:
+            # mbridge/utils/layer.py: LinearForLastLayer without sequence parallel.
+            model.output_layer = _LastLayer(config.hidden_size, 1, bias=False)
         model.bfloat16()
         ddp = DistributedDataParallelConfig(grad_reduce_in_fp32=False, overlap_grad_reduce=False)
         found.append(DistributedDataParallel(config=config, ddp_config=ddp, module=model, disable_bucketing=True))
@@ -112,7 +120,7 @@ def run_case(case: MegatronCase, losses: list[list[float]]) -> Any:
             positions = torch.arange(case.seq_len).repeat(case.micro_batch, 1) if inner.pre_process else None
             labels = torch.randint(0, 200, shape) if inner.post_process else None
             mask = torch.ones(shape) if inner.post_process else None
-            out = model(ids, positions, None, labels=None if case.verl else labels)
+            out = model(ids, positions, None, labels=None if case.verl or case.values else labels)
             if case.verl and inner.post_process:
                 # Of one packed sample: Float16Module's fp32, then verl/workers/actor/megatron_actor.py:
                 # logits_processor.
