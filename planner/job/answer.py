@@ -114,7 +114,7 @@ def _shown_meanwhile(job: Prepared, found: Found[Any], request: Request) -> Iter
         return None if elsewhere is None else elsewhere.sections(found, place, _explained(request))
 
     with beside_here(shown, sections) as aside:
-        yield lambda place: aside.answer(place) if place in shown else None
+        yield aside.answer
 
 
 def _first_search(

@@ -48,8 +48,8 @@ A = TypeVar("A", contravariant=True)
 class Elsewhere(Protocol[A, J]):
     """What of a search another process may do."""
 
-    def parts(self, known: Sequence[A]) -> Sequence[int]:
-        """Places of the families that another process may look at."""
+    def parts(self, known: Sequence[A]) -> Sequence[Sequence[int]]:
+        """Places of the families that another process may look at, together those that have much in common."""
 
     def explore(self, family: A) -> object:
         """Looks at one, in another process; None where it is to be done here."""

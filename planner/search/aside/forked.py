@@ -1,7 +1,8 @@
 """Numbered parts of some work, done here and by forked processes that take them from the other end (I/O).
 
-Whoever is first with a part does it; what it comes to is the same, so that nothing depends on who was. A worker that
-ends, or that leaves a part undone, leaves it to this process. Of what a worker does beside its answers nothing is seen:
+Parts come in groups, which one process does: what it keeps of the first serves the others. Whoever is first with a
+group does it; what its parts come to is the same, so that nothing depends on who was. A worker that ends, or that
+leaves a part undone, leaves it to this process. Of what a worker does beside its answers nothing is seen:
 it writes nothing, shows nothing and takes no signal of the terminal.
 """
 
@@ -28,7 +29,8 @@ _PIPE = 1 << 20
 _SET_SIZE = 1031
 """F_SETPIPE_SZ (linux/fcntl.h)."""
 _HERE = 255
-"""In the table of claims: this process does it. A worker's claim is its number from 1, 0 is nobody's."""
+"""In the table of claims, a byte for each group: this process does it. A worker's claim is its number from 1, 0 is
+nobody's."""
 
 
 class LeftUndoneError(BaseException):
@@ -48,18 +50,21 @@ class Aside:
     """Parts that may be done elsewhere."""
 
     _claims: mmap.mmap | None = None
+    _groups: dict[int, int] = field(default_factory=dict)
+    """Of each part."""
     _workers: list[_Worker] = field(default_factory=list)
     _answers: dict[int, bytes] = field(default_factory=dict)
 
     def answer(self, part: int) -> Any:
         """What a worker makes of a part, waited for where one is at it; None: it is to be done here."""
-        if self._claims is None or part >= len(self._claims):
+        group = self._groups.get(part)
+        if self._claims is None or group is None:
             return None
         for worker in self._workers:
             self._read(worker, wait=False)
-        claim = self._claims[part]
+        claim = self._claims[group]
         if claim == 0:
-            self._claims[part] = _HERE
+            self._claims[group] = _HERE
         elif claim != _HERE:
             worker = self._workers[claim - 1]
             while part not in self._answers and worker.pipe >= 0:
@@ -98,15 +103,16 @@ class Aside:
 
 
 @contextmanager
-def beside(parts: Sequence[int], work: Callable[[int], object]) -> Iterator[Aside]:
-    """`work` of each of `parts`, its answers pickled, begun from their end while this process begins at their front.
+def beside(groups: Sequence[Sequence[int]], work: Callable[[int], object]) -> Iterator[Aside]:
+    """`work` of each part of `groups`, its answers pickled, begun from their end while this process begins at their
+    front.
 
-    Nothing is forked for a single part, or where `allowed` says so. On leaving every worker is ended.
+    Nothing is forked for a single group, or where `allowed` says so. On leaving every worker is ended.
     """
     found = Aside()
     try:
-        if len(parts) > 1:
-            _fork(found, parts, work, min(workers(), len(parts) - 1))
+        if len(groups) > 1:
+            _fork(found, groups, work, min(workers(), len(groups) - 1))
         yield found
     finally:
         found.close()
@@ -118,12 +124,13 @@ def _has_come(pipe: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _fork(found: Aside, parts: Sequence[int], work: Callable[[int], object], count: int) -> None:
+def _fork(found: Aside, groups: Sequence[Sequence[int]], work: Callable[[int], object], count: int) -> None:
     if count < 1:
         return
-    claims = mmap.mmap(-1, max(parts) + 1)
+    claims = mmap.mmap(-1, len(groups))
     found._claims = claims
-    backwards = list(reversed(parts))
+    found._groups = {part: number for number, group in enumerate(groups) for part in group}
+    backwards = list(reversed(list(enumerate(groups))))
     for number in range(count):
         begins = number * len(backwards) // count
         try:
@@ -140,18 +147,25 @@ def _fork(found: Aside, parts: Sequence[int], work: Callable[[int], object], cou
         found._workers.append(_Worker(process=process, pipe=reads))
 
 
-def _work(parts: Sequence[int], work: Callable[[int], object], claims: mmap.mmap, number: int, pipe: int) -> NoReturn:
+def _work(
+    groups: Sequence[tuple[int, Sequence[int]]],
+    work: Callable[[int], object],
+    claims: mmap.mmap,
+    number: int,
+    pipe: int,
+) -> NoReturn:
     """A worker's life."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells what is known, and ends its workers
         gc.disable()
         with suppress(OSError):  # of the user's allowance nothing is left: it waits for its reader more often
             fcntl(pipe, _SET_SIZE, _PIPE)
-        for part in parts:
-            if claims[part]:
+        for place, group in groups:
+            if claims[place]:
                 continue
-            claims[part] = number
-            _write(pipe, part, _made(work, part))
+            claims[place] = number
+            for part in group:
+                _write(pipe, part, _made(work, part))
     finally:
         os._exit(0)
 

@@ -174,10 +174,9 @@ def _longer(
     least = ranking.expected(plan) * (1 - _once_a_step(plan))
     if steps <= 1 or least * LONGER >= ranking.expected(fastest):
         return None
-    one, several = (
-        evaluator.judge_uncounted(plan.family, Batch(micro_batch=size, accumulation_steps=count))
-        for count in (1, steps)
-    )
+    once = Batch(micro_batch=size, accumulation_steps=1)
+    one = plan if plan.batch == once else evaluator.judge_uncounted(plan.family, once)
+    several = evaluator.judge_uncounted(plan.family, replace(once, accumulation_steps=steps))
     if several.samples_per_second <= LONGER * one.samples_per_second:
         return None
     return replace(plan.family, batch=several.batch)

@@ -22,6 +22,8 @@ from gpu_plan.planner.trace.variant import StepVariant
 
 _FEWEST = 6
 """Families, below which a process takes longer to begin than they do."""
+_TOGETHER = 6
+"""Families of one group: of many replicas there are dozens, which would keep one process waiting for another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +60,21 @@ class TrainingElsewhere:
     _held: list[StepJudgement] = field(default_factory=list)
     """Plans that fit, of the process that explores."""
 
-    def parts(self, known: Sequence[Family]) -> Sequence[int]:
-        """Places of the families that are explored whatever comes of the others, or judged by a bound first."""
+    def parts(self, known: Sequence[Family]) -> Sequence[Sequence[int]]:
+        """Places of the families that are explored whatever comes of the others, or judged by a bound first: those of
+        one strategy that replay one trace share what follows from it."""
         task = self.task
-        found = [place for place, one in enumerate(known) if task.looked_at_anyway(one) or task.bounded_first(one)]
-        return found if len(found) >= _FEWEST else ()
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for place, one in enumerate(known):
+            if task.looked_at_anyway(one) or task.bounded_first(one):
+                alike = (one.strategy.name, str(one.checkpointing), one.tensor_parallel, one.expert_parallel)
+                groups.setdefault(alike, []).append(place)
+        found = [
+            group[begins : begins + _TOGETHER]
+            for group in groups.values()
+            for begins in range(0, len(group), _TOGETHER)
+        ]
+        return found if sum(map(len, found)) >= _FEWEST else ()
 
     def explore(self, family: Family) -> SentFamily | None:
         """Looks at one, with what a document says of the plan and of what failed. Nothing is traced or told."""
@@ -117,9 +129,9 @@ class TrainingElsewhere:
             others=tuple(receive(evaluator, family, other) for other in found.others),
         )
 
-    def shown(self, found: Found[StepJudgement]) -> Sequence[int]:
+    def shown(self, found: Found[StepJudgement]) -> Sequence[Sequence[int]]:
         """Places of the candidates of which a document's sections are not known: plans, then what was rejected."""
-        unknown = [place for place, one in enumerate(_shown(found)) if one.sections is None and not one.states_only]
+        unknown = [(place,) for place, one in enumerate(_shown(found)) if one.sections is None and not one.states_only]
         return unknown if len(unknown) >= _FEWEST else ()
 
     def sections(self, found: Found[StepJudgement], place: int, explain: int) -> Sections:

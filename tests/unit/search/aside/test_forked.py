@@ -15,6 +15,7 @@ from tests.support.workers import ended
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is forked elsewhere")
 PARTS = range(20)
+GROUPS = [[part] for part in PARTS]
 
 
 @pytest.fixture(params=[1, 3])
@@ -25,7 +26,7 @@ def forks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def all_of(work: Callable[[int], object], *, first: Callable[[Aside], None] = lambda _: None) -> list[object]:
-    with beside(PARTS, work) as aside:
+    with beside(GROUPS, work) as aside:
         first(aside)
         return [aside.answer(part) for part in PARTS]
 
@@ -43,7 +44,7 @@ def test_what_is_done_here_is_left_alone(forks):
 
 
 def test_a_part_is_done_here_once_it_was_asked_for(forks):
-    with beside(PARTS, lambda part: time.sleep(0.01) or part) as aside:
+    with beside(GROUPS, lambda part: time.sleep(0.01) or part) as aside:
         mine = [part for part in PARTS if aside.answer(part) is None]
         ended(aside)
         assert all(aside.answer(part) is None for part in mine)
@@ -81,7 +82,7 @@ def test_what_a_dead_worker_left_is_done_here(forks):
 
 
 def test_no_process_is_left(forks):
-    with beside(PARTS, time.sleep) as aside:
+    with beside(GROUPS, time.sleep) as aside:
         processes = [worker.process for worker in aside._workers]
         assert len(processes) == forks
     for process in processes:
@@ -93,7 +94,7 @@ def test_none_is_left_where_it_is_interrupted(forks):
     processes: list[int] = []
 
     def interrupted() -> None:
-        with beside(PARTS, time.sleep) as aside:
+        with beside(GROUPS, time.sleep) as aside:
             processes.extend(worker.process for worker in aside._workers)
             raise KeyboardInterrupt
 
@@ -122,8 +123,25 @@ def test_nothing_is_forked_where_the_system_refuses(monkeypatch):
     assert all_of(lambda part: part) == [None] * 20
 
 
+def test_a_group_is_done_by_one_process(forks):
+    """What its first part leaves behind serves the others; parts of several groups may stand between each other."""
+    groups = [[0, 2, 4], [1, 3, 5], [6, 7], [8, 10, 12], [9, 11, 13]]
+    with beside(groups, lambda part: os.getpid()) as aside:
+        ended(aside)
+        who = [{aside.answer(part) for part in group} for group in groups]
+    assert all(len(processes) == 1 for processes in who)
+    assert {None, me}.isdisjoint(set.union(*who))
+
+
+def test_the_rest_of_a_group_is_done_where_its_first_part_is(forks):
+    with beside([[0, 2], [1, 3]], lambda part: time.sleep(0.2) or part) as aside:
+        assert aside.answer(0) is None
+        ended(aside)
+        assert [aside.answer(part) for part in (1, 2, 3)] == [1, None, 3]
+
+
 def test_one_part_is_not_worth_a_process(forks):
-    with beside([4], lambda part: part) as aside:
+    with beside([[4]], lambda part: part) as aside:
         assert aside.answer(4) is None
         assert aside.answer(400) is None
 
