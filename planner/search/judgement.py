@@ -33,8 +33,8 @@ class Judgement(DeviceUse):
     """What was presumed of the data."""
     exact: "Judgement | None" = field(default=None, compare=False, repr=False)
     """The same with its allocator simulated, where that was done already."""
-    sections: "Sections | None" = field(default=None, compare=False, repr=False)
-    """What a document says of it, where that is known already."""
+    shown: "Callable[[bool], Sections | None] | None" = field(default=None, compare=False, repr=False)
+    """What a document says of it, where another process works that out; waited for where that is asked."""
 
     @property
     def title(self) -> str:
@@ -152,11 +152,22 @@ class Judgement(DeviceUse):
         return tuple(found)
 
     @property
+    def sections(self) -> "Sections | None":
+        """What a document says of it, where that is known already."""
+        return None if self.shown is None else self.shown(True)
+
+    @property
     def used_bytes(self) -> int:
         """What the device is expected to show in use."""
         known = None if self.sections is None else self.sections.memory
         # A class with slots is made anew: `super()` without arguments would still mean the first one.
         return super(Judgement, self).used_bytes if known is None else known.device_used_bytes
+
+    @property
+    def used_so_far(self) -> int:
+        """The same, or what it is about where another process is still at it."""
+        known = None if self.shown is None else self.shown(False)
+        return self.used_bytes if self.shown is None or known is not None else self.expected_bytes
 
     @property
     def device_verdict(self) -> str:

@@ -1,7 +1,7 @@
 """Tries every family of a task's candidates, and keeps what fits and why the rest does not."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -57,8 +57,12 @@ class Elsewhere(Protocol[A, J]):
     def bounded(self, family: A, sent: Any) -> None:
         """Takes in what was found to judge by whether it is explored at all."""
 
-    def explored(self, family: A, sent: Any) -> Explored[J] | None:
-        """What exploring it came to, here; None where it was not explored."""
+    def explored(self, family: A, sent: Any, more: Callable[[bool], Any]) -> Explored[J] | None:
+        """What exploring it came to, here; None where it was not explored. `more` gives what is said of it later: None
+        where that is not there, waited for where that is asked."""
+
+    def more(self, family: A) -> object:
+        """What is said of a family later, in the process that explored it."""
 
 
 _UNWATCHED = Watcher()
@@ -82,17 +86,22 @@ def search(
     """
     known = list(task.families())
     apart = () if elsewhere is None or exhaustive else elsewhere.parts(known)
-    with beside(apart, lambda place: None if elsewhere is None else elsewhere.explore(known[place])) as aside:
-        there = _There(elsewhere, aside if apart else None)
-        return _searched(task, known, there, exhaustive=exhaustive, prefer=prefer, watch=watch)
+    if elsewhere is None or not apart:
+        return _searched(task, known, _There(), exhaustive=exhaustive, prefer=prefer, watch=watch)
+    parts = (lambda place: elsewhere.explore(known[place]), lambda place: elsewhere.more(known[place]))
+    with beside(apart, *parts) as aside:
+        there = _There(elsewhere, aside)
+        found = _searched(task, known, there, exhaustive=exhaustive, prefer=prefer, watch=watch)
+        aside.finish()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class _There(Generic[F, J]):
     """What other processes find meanwhile."""
 
-    elsewhere: Elsewhere[F, J] | None
-    aside: Aside | None
+    elsewhere: Elsewhere[F, J] | None = None
+    aside: Aside | None = None
 
     def sent(self, family: F, place: int) -> Any:
         """What came of a family, after which it is judged whether it is explored; None where all is done here."""
@@ -101,9 +110,12 @@ class _There(Generic[F, J]):
             self.elsewhere.bounded(family, sent)
         return sent
 
-    def explored(self, family: F, sent: Any) -> Explored[J] | None:
+    def explored(self, family: F, place: int, sent: Any) -> Explored[J] | None:
         """A family that was explored there."""
-        return None if sent is None or self.elsewhere is None else self.elsewhere.explored(family, sent)
+        if sent is None or self.elsewhere is None or self.aside is None:
+            return None
+        aside = self.aside
+        return self.elsewhere.explored(family, sent, lambda wait: aside.more(place, wait=wait))
 
 
 def _searched(
@@ -179,7 +191,7 @@ def _looked_at(
             if reason is not None:
                 found.left_out.append(f"{task.words_of(family)}: {reason}")
                 return None
-            explored = there.explored(family, sent) or task.explore(family, exhaustive=exhaustive)
+            explored = there.explored(family, place, sent) or task.explore(family, exhaustive=exhaustive)
         except CannotSplitError as problem:
             refusal = str(problem)
     if explored is None:

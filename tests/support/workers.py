@@ -1,5 +1,7 @@
 """Processes that work beside a search, waited for."""
 
+from time import sleep
+
 from gpu_plan.planner.search.aside.forked import Aside
 
 
@@ -8,3 +10,9 @@ def ended(aside: Aside) -> None:
     for worker in aside._workers:
         while worker.pipe >= 0:
             aside._read(worker, wait=True)
+
+
+def taken(aside: Aside, group: int) -> None:
+    """Waits until a worker has begun with a group."""
+    while aside._claims is not None and not aside._claims[group]:
+        sleep(0.001)

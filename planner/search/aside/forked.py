@@ -24,6 +24,8 @@ from gpu_plan.planner.search.aside.allowed import workers
 
 _HEAD = struct.Struct("<IQ")
 """Before each answer: which part, and its bytes; no bytes where it was left undone."""
+_MORE = 1 << 31
+"""Added to a part's number: what is said of it when all parts are done."""
 _PIPE = 1 << 20
 """Bytes that a worker may be ahead of whoever reads; as many as Linux gives everybody (pipe-max-size)."""
 _SET_SIZE = 1031
@@ -31,6 +33,10 @@ _SET_SIZE = 1031
 _HERE = 255
 """In the table of claims, a byte for each group: this process does it. A worker's claim is its number from 1, 0 is
 nobody's."""
+
+
+_Work = tuple[Callable[[int], object], Callable[[int], object] | None]
+"""What is done of each part, and of those that were done when none is left."""
 
 
 class LeftUndoneError(BaseException):
@@ -72,6 +78,21 @@ class Aside:
         content = self._answers.pop(part, b"")
         return pickle.loads(content) if content else None
 
+    def more(self, part: int, *, wait: bool = True) -> Any:
+        """What a worker says of a part that it did when all were done; None where it says nothing, or where that has
+        not come and nobody waits for it."""
+        for worker in self._workers if wait else ():
+            while part + _MORE not in self._answers and worker.pipe >= 0:
+                self._read(worker, wait=True)
+        content = self._answers.get(part + _MORE, b"")
+        return pickle.loads(content) if content else None
+
+    def finish(self) -> None:
+        """Waits until every worker has said all that it says."""
+        for worker in self._workers:
+            while worker.pipe >= 0:
+                self._read(worker, wait=True)
+
     def _read(self, worker: _Worker, *, wait: bool) -> None:
         """Takes in what has come."""
         while worker.pipe >= 0 and (wait or _has_come(worker.pipe)):
@@ -103,16 +124,18 @@ class Aside:
 
 
 @contextmanager
-def beside(groups: Sequence[Sequence[int]], work: Callable[[int], object]) -> Iterator[Aside]:
+def beside(
+    groups: Sequence[Sequence[int]], work: Callable[[int], object], more: Callable[[int], object] | None = None
+) -> Iterator[Aside]:
     """`work` of each part of `groups`, its answers pickled, begun from their end while this process begins at their
-    front.
+    front. A worker goes on with `more` of the parts that it did, when none is left.
 
     Nothing is forked for a single group, or where `allowed` says so. On leaving every worker is ended.
     """
     found = Aside()
     try:
         if len(groups) > 1:
-            _fork(found, groups, work, min(workers(), len(groups) - 1))
+            _fork(found, groups, (work, more), min(workers(), len(groups) - 1))
         yield found
     finally:
         found.close()
@@ -124,7 +147,7 @@ def _has_come(pipe: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _fork(found: Aside, groups: Sequence[Sequence[int]], work: Callable[[int], object], count: int) -> None:
+def _fork(found: Aside, groups: Sequence[Sequence[int]], work: _Work, count: int) -> None:
     if count < 1:
         return
     claims = mmap.mmap(-1, len(groups))
@@ -149,12 +172,13 @@ def _fork(found: Aside, groups: Sequence[Sequence[int]], work: Callable[[int], o
 
 def _work(
     groups: Sequence[tuple[int, Sequence[int]]],
-    work: Callable[[int], object],
+    work: _Work,
     claims: mmap.mmap,
     number: int,
     pipe: int,
 ) -> NoReturn:
     """A worker's life."""
+    done: list[int] = []
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells what is known, and ends its workers
         gc.disable()
@@ -165,7 +189,11 @@ def _work(
                 continue
             claims[place] = number
             for part in group:
-                _write(pipe, part, _made(work, part))
+                _write(pipe, part, _made(work[0], part))
+            done += group
+        if work[1] is not None:
+            for part in done:
+                _write(pipe, part + _MORE, _made(work[1], part))
     finally:
         os._exit(0)
 

@@ -1,7 +1,8 @@
 """Families of a training job that another process explores, as they go there and come back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NoReturn
 
 from gpu_plan.planner.search.aside.forked import LeftUndoneError
@@ -11,7 +12,7 @@ from gpu_plan.planner.search.search import Found
 from gpu_plan.planner.search.shown.sections import Sections
 from gpu_plan.planner.search.task import Explored, Rejected
 from gpu_plan.planner.search.training.candidates import Family
-from gpu_plan.planner.search.training.elsewhere.sent import SentJudgement, receive, send
+from gpu_plan.planner.search.training.elsewhere.sent import SentJudgement, Shown, receive, send
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.least.together import Least
 from gpu_plan.planner.search.training.task import TrainingTask
@@ -51,6 +52,16 @@ class SentFamily:
     """None of one that would take a trace."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentSections:
+    """What a document says of a family's candidates."""
+
+    best: Sections | None
+    rejected: Sections | None
+    others: tuple[Sections | None, ...]
+    """Of those that fit."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingElsewhere:
     """What of a training job's search another process may do: families whose traces are at hand."""
@@ -59,6 +70,8 @@ class TrainingElsewhere:
     provider: TraceProvider
     _held: list[StepJudgement] = field(default_factory=list)
     """Plans that fit, of the process that explores."""
+    _explored_here: dict[Family, Explored[StepJudgement]] = field(default_factory=dict)
+    """What it explored, the others with what simulating them came to."""
 
     def parts(self, known: Sequence[Family]) -> Sequence[Sequence[int]]:
         """Places of the families that are explored whatever comes of the others, or judged by a bound first: those of
@@ -99,11 +112,12 @@ class TrainingElsewhere:
         explored = task.explore(family, exhaustive=False)
         best, rejected = explored.best, explored.rejected
         self._held.extend([] if best is None or best.verdict != "fits" else [best])
-        lost = None if rejected is None else (self._sent(rejected.judgement, lost=True), rejected.reason)
+        others = tuple(map(self._completed, explored.others))
+        self._explored_here[family] = replace(explored, others=others)
         return SentExplored(
-            best=None if best is None else self._sent(best, lost=False),
-            rejected=lost,
-            others=tuple(send(self._completed(other), compared=False) for other in explored.others),
+            best=None if best is None else send(best, compared=True),
+            rejected=None if rejected is None else (send(rejected.judgement, compared=False), rejected.reason),
+            others=tuple(send(other, compared=False) for other in others),
             evaluated=evaluator.evaluated - judged,
             asked=provider.asked[known:],
         )
@@ -115,23 +129,29 @@ class TrainingElsewhere:
         if sent.least is not None:
             self.task.bounds.know(family, sent.least)
 
-    def explored(self, family: Family, sent: Any) -> Explored[StepJudgement] | None:
-        """The family as if it had been explored here."""
+    def explored(self, family: Family, sent: Any, more: Callable[[bool], Any]) -> Explored[StepJudgement] | None:
+        """The family as if it had been explored here; `more` gives what is said of it later, waited for where asked."""
         found = sent.explored
         if not isinstance(found, SentExplored):
             return None
         evaluator, lost = self.task.evaluator, found.rejected
         evaluator.evaluated += found.evaluated
         self.provider.asks(found.asked)
+        best, rejected = _of(more, lambda said: said.best), _of(more, lambda said: said.rejected)
         return Explored(
-            best=None if found.best is None else receive(evaluator, family, found.best),
-            rejected=None if lost is None else Rejected(judgement=receive(evaluator, family, lost[0]), reason=lost[1]),
-            others=tuple(receive(evaluator, family, other) for other in found.others),
+            best=None if found.best is None else receive(evaluator, family, found.best, best),
+            rejected=None
+            if lost is None
+            else Rejected(judgement=receive(evaluator, family, lost[0], rejected), reason=lost[1]),
+            others=tuple(
+                receive(evaluator, family, other, exactly=_of(more, partial(_other, place)))
+                for place, other in enumerate(found.others)
+            ),
         )
 
     def shown(self, found: Found[StepJudgement]) -> Sequence[Sequence[int]]:
         """Places of the candidates of which a document's sections are not known: plans, then what was rejected."""
-        unknown = [(place,) for place, one in enumerate(_shown(found)) if one.sections is None and not one.states_only]
+        unknown = [(place,) for place, one in enumerate(_shown(found)) if one.shown is None and not one.states_only]
         return unknown if len(unknown) >= _FEWEST else ()
 
     def sections(self, found: Found[StepJudgement], place: int, explain: int) -> Sections:
@@ -147,12 +167,38 @@ class TrainingElsewhere:
         exact = self.task.evaluator.simulate(other)
         if exact.verdict == "fits":
             self._held.append(exact)
-        sections = sections_of(self.task, exact, lost=False) if exact.verdict == "fits" else None
-        return replace(other, exact=replace(exact, sections=sections))
+        return replace(other, exact=exact)
 
-    def _sent(self, judgement: StepJudgement, *, lost: bool) -> SentJudgement:
-        sections = sections_of(self.task, judgement, lost=lost)
-        return send(replace(judgement, sections=sections), compared=not lost)
+    def more(self, family: Family) -> SentSections | None:
+        """What a document says of the candidates of a family that was explored by this process."""
+        explored = self._explored_here.get(family)
+        if explored is None:
+            return None
+        best, rejected, exact = explored.best, explored.rejected, [other.exact for other in explored.others]
+        return SentSections(
+            best=None if best is None else sections_of(self.task, best, lost=False),
+            rejected=None if rejected is None else sections_of(self.task, rejected.judgement, lost=True),
+            others=tuple(
+                sections_of(self.task, one, lost=False)
+                if isinstance(one, StepJudgement) and one.verdict == "fits"
+                else None
+                for one in exact
+            ),
+        )
+
+
+def _of(more: Callable[[bool], Any], which: Callable[[SentSections], Sections | None]) -> Shown:
+    """What is said of one candidate of a family, from what is said of them all."""
+
+    def shown(wait: bool) -> Sections | None:
+        said = more(wait)
+        return which(said) if isinstance(said, SentSections) else None
+
+    return shown
+
+
+def _other(place: int, said: SentSections) -> Sections | None:
+    return said.others[place]
 
 
 def _shown(found: Found[StepJudgement]) -> list[StepJudgement]:

@@ -11,6 +11,7 @@ from typing import Any
 from gpu_plan.planner.memory.lead.pace import Paces
 from gpu_plan.planner.memory.profile import MemoryProfile
 from gpu_plan.planner.search.device_use import Simulated
+from gpu_plan.planner.search.shown.sections import Sections
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.whole import leaves_room
@@ -18,7 +19,7 @@ from gpu_plan.planner.search.training.widths.arithmetic import spared_beside_cop
 from gpu_plan.planner.speed.model import StepTime
 
 _MADE_HERE = frozenset(
-    {"family", "profile", "timed", "paces", "spared", "roomy", "planned", "simulated", "piped", "exact"}
+    {"family", "profile", "timed", "paces", "spared", "roomy", "planned", "simulated", "piped", "exact", "shown"}
 )
 """Parts of a judgement that hold a stream, or work something out."""
 
@@ -67,8 +68,14 @@ _LATER = ("corners", "degrees", "scaling", "trace")
 """Parts of a step's time that are worked out when they are asked for."""
 
 
-def receive(evaluator: Evaluator, family: Family, sent: SentJudgement) -> StepJudgement:
-    """The candidate as if it had been judged here."""
+Shown = Callable[[bool], Sections | None]
+"""What a document says of a candidate, waited for where that is asked."""
+
+
+def receive(
+    evaluator: Evaluator, family: Family, sent: SentJudgement, shown: Shown | None = None, exactly: Shown | None = None
+) -> StepJudgement:
+    """The candidate as if it had been judged here; `exactly` is of the same with its allocator simulated."""
     batch: Batch = sent.values["batch"]
 
     def paces() -> Paces | None:
@@ -93,7 +100,8 @@ def receive(evaluator: Evaluator, family: Family, sent: SentJudgement) -> StepJu
         roomy=cache(lambda: leaves_room(evaluator, family, batch)),
         planned=lambda: whole().plan,
         simulated=None if sent.simulated is None else _simulated(sent.simulated, whole),
-        exact=None if sent.exact is None else receive(evaluator, family, sent.exact),
+        exact=None if sent.exact is None else receive(evaluator, family, sent.exact, exactly),
+        shown=shown,
         **sent.values,
     )
 

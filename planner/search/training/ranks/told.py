@@ -45,5 +45,5 @@ def as_rank(evaluator: Evaluator, judged: StepJudgement, plan: RankPlan) -> Step
     """The judged candidate as another rank goes through it, its allocator simulated where the candidate's was."""
     whole = evaluator.evaluating(judged.family, plan)
     profile = measure(whole.stream, judged.batch.micro_batch)
-    one = replace(judged, planned=lambda: whole, profile=profile, simulated=None, sections=None)
+    one = replace(judged, planned=lambda: whole, profile=profile, simulated=None, shown=None, exact=None)
     return one if judged.simulated is None else evaluator.simulate(one)

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_plan.planner.search.aside import allowed, forked
 from gpu_plan.planner.search.aside.forked import Aside, LeftUndoneError, beside
-from tests.support.workers import ended
+from tests.support.workers import ended, taken
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is forked elsewhere")
 PARTS = range(20)
@@ -138,6 +138,29 @@ def test_the_rest_of_a_group_is_done_where_its_first_part_is(forks):
         assert aside.answer(0) is None
         ended(aside)
         assert [aside.answer(part) for part in (1, 2, 3)] == [1, None, 3]
+
+
+def test_more_is_said_of_what_was_done_there_alone(forks):
+    with beside(GROUPS, lambda part: time.sleep(0.02) or part, lambda part: -part) as aside:
+        mine = [part for part in PARTS[:3] if aside.answer(part) is None]
+        aside.finish()
+        assert [aside.more(part) for part in PARTS] == [None if part in mine else -part for part in PARTS]
+        assert [aside.more(part, wait=False) for part in PARTS[3:]] == [-part for part in PARTS[3:]]
+
+
+def test_more_is_waited_for_where_that_is_asked(forks):
+    with beside([[0], [1]], lambda part: part, lambda part: time.sleep(0.2) or "more") as aside:
+        taken(aside, 1)
+        assert aside.answer(1) == 1
+        assert aside.more(1, wait=False) is None
+        assert aside.more(1) == "more"
+
+
+def test_a_dead_worker_says_no_more(forks):
+    with beside([[0], [1]], lambda part: part, lambda part: os._exit(1)) as aside:
+        taken(aside, 1)
+        assert aside.answer(1) == 1
+        assert aside.more(1) is None
 
 
 def test_one_part_is_not_worth_a_process(forks):

@@ -110,7 +110,7 @@ class ScreenView(View):
             for name in ("", "known so far", "GiB", "samples/s"):
                 table.add_column(name, justify="right" if name in ("GiB", "samples/s") else "left")
             for plan in self._best():
-                figures = (format_gib(plan.used_bytes), f"{plan.samples_per_second:,.3g}")
+                figures = (format_gib(plan.used_so_far), f"{plan.samples_per_second:,.3g}")
                 table.add_row(plan.verdict, Text(visible(plan.full_title)), *figures)
             parts.append(table)
         if self._lost:
