@@ -2,6 +2,6 @@
 
 from typing import Literal
 
-CrossEntropy = Literal["unfused", "native", "te", "verl", "verl-entropy", "verl-value"]
+CrossEntropy = Literal["unfused", "native", "te", "verl", "verl-entropy", "verl-fused", "verl-value"]
 """Megatron-core's own, its fused one, Transformer Engine's, that of verl's actor, without or with a gradient of its
-entropy, or that of its critic, which has no vocabulary."""
+entropy or in one with the head, or that of its critic, which has no vocabulary."""

@@ -112,8 +112,8 @@ SETTINGS: Mapping[str, Setting] = {
     "megatron.cross_entropy": Setting(
         "choice",
         "whose loss over a shared vocabulary: Megatron-core's, its fused one, Transformer Engine's, or that of verl's"
-        " actor, without or with a gradient of its entropy (unfused)",
-        choices=("unfused", "native", "te", "verl", "verl-entropy"),
+        " actor, without or with a gradient of its entropy, or in one with the head (unfused)",
+        choices=("unfused", "native", "te", "verl", "verl-entropy", "verl-fused"),
     ),
     "megatron.gradient_fusion": Setting("flag", "whether products add weights' gradients to their buffer (true)"),
     "megatron.activation_fusion": Setting("flag", "whether a dense layer's gate is one kernel (true)"),

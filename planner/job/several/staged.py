@@ -108,6 +108,8 @@ class Passes:
         model = megatron.architecture(self.evaluator)
         cut = stages.cuts(model.layers, layout)[stage]
         loss: CrossEntropy = "verl-value" if self.values else "verl-entropy" if self.trained else "verl"
+        if layout.cross_entropy == "verl-fused" and not self.values:
+            loss = "verl-fused"
         own = replace(layout, recompute="none", cross_entropy=loss)
         variant = replace(
             self.evaluator.variant(family),

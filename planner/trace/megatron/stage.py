@@ -18,6 +18,7 @@ from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.megatron.attending.latent import LatentSelfAttention
 from gpu_plan.planner.trace.megatron.experts.layer import ExpertLayer
+from gpu_plan.planner.trace.megatron.fused_head import FUSED, FusedHead
 from gpu_plan.planner.trace.megatron.group import all_sum, begin_groups, scatter_sum
 from gpu_plan.planner.trace.megatron.layers import Layer, Mlp, SelfAttention
 from gpu_plan.planner.trace.megatron.local import Gathers, LocalAttention, LocalMlp, local_norm
@@ -197,7 +198,9 @@ class Stage(nn.Module):
             PredictionLayer(model, layout, layer_of(model, layout, model.layers - 1)) for _ in range(predicts)
         )
         self._values = layout.cross_entropy == VALUES
-        last: nn.Module = ValueHead(model, layout) if self._values else Head(model, layout)
+        self._fused = layout.cross_entropy == FUSED
+        kind = ValueHead if self._values else FusedHead if self._fused else Head
+        last: nn.Module = kind(model, layout)
         self.output_layer = last if cut.is_last else None
         self._first = cut.is_first
         self._tied = model.tied and not self._values and cut.is_last and (cut.is_first or bool(predicts))
@@ -223,6 +226,8 @@ class Stage(nn.Module):
             del parts
         if self._values:
             return value_loss_of(self.output_layer(x), batch["loss_mask"])
+        if self._fused:
+            return self.output_layer(x, batch["labels"], batch["loss_mask"])
         logits = self.output_layer(x, batch.get(GATHERED))
         del x
         if of_verl(self._layout):
@@ -269,7 +274,7 @@ def _gathered(part: Part, length: int) -> int:
     ranks = layout.expert * layout.expert_tensor
     experts = model.experts is not None and any(map(model.experts.has, range(part.cut.first, part.cut.end)))
     uses = [0]
-    if shared > 1 and ((part.cut.is_last and layout.cross_entropy != VALUES) or layout.local):
+    if shared > 1 and ((part.cut.is_last and layout.cross_entropy not in (VALUES, FUSED)) or layout.local):
         uses.append(length * model.hidden)
     if experts and layout.dispatcher == "allgather" and ranks > 1:
         uses.append(length // shared * ranks * model.hidden)

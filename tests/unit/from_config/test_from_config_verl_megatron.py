@@ -89,6 +89,11 @@ def test_samples_are_divided_by_the_data_parallel_ranks() -> None:
     assert (update["max_tokens"], update["samples"]) == (2 * 16384, 256 * 5)
 
 
+def test_a_fused_head_is_a_loss_of_its_own() -> None:
+    fused = SCRIPT.replace("rollout.n=5", "rollout.n=5 actor_rollout_ref.model.use_fused_kernels=True")
+    assert job(fused)["models"]["actor"]["settings"][0] == "megatron.cross_entropy=verl-fused"
+
+
 @pytest.mark.parametrize(
     ("gone", "between"), [((PARAM,), "gradients"), ((STATES,), "optimizer"), ((PARAM, STATES), None)]
 )
@@ -117,8 +122,8 @@ def test_a_yaml_that_takes_in_its_configuration() -> None:
     assert written.phases[-1]["samples"] == 128
 
 
-def test_a_critic_has_an_update_and_degrees_of_its_own() -> None:
-    words = "tensor_model_parallel_size=2", "pipeline_model_parallel_size=2", "optimizer_offload=True"
+def test_a_critic_has_an_update_of_its_own_and_the_actors_degrees() -> None:
+    words = "tensor_model_parallel_size=2", "optimizer_offload=True"
     critic = " ".join(f"critic.megatron.{word}" for word in words)
     text = SCRIPT.replace("=grpo", "=gae").replace(
         "rollout.n=5", f"rollout.n=1 critic.ppo_micro_batch_size_per_gpu=8 critic.model.path=c/d {critic}"
@@ -136,13 +141,12 @@ def test_a_critic_has_an_update_and_degrees_of_its_own() -> None:
     [
         (
             "=grpo",
-            "=gae",
-            "critic.megatron.tensor_model_parallel_size is 1: a critic of other degrees",
+            "=gae critic.megatron.tensor_model_parallel_size=4",
+            "critic.megatron.tensor_model_parallel_size is 4: a critic of other degrees",
         ),
         ("ref.megatron.tensor_model_parallel_size=2", "ref.megatron.tensor_model_parallel_size=4", "other degrees"),
         ("${ACTOR_VPP}", "2", "virtual stages: their passes forward only"),
         ("rollout.n=5", "rollout.n=5 actor_rollout_ref.model.lora.rank=8", "lora: adapters"),
-        ("rollout.n=5", "rollout.n=5 actor_rollout_ref.model.use_fused_kernels=True", "use_fused_kernels"),
         (
             "rollout.n=5",
             "rollout.n=5 +actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True",

@@ -9,7 +9,7 @@ verl/workers/actor/megatron_actor.py (a dynamic batch has the tokens of all rank
 (Qwen2MoEBridge); Megatron-core by itself keeps what is sent on (deallocate_pipeline_outputs).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.documents.asked import Asked
@@ -77,16 +77,14 @@ def check(asked: Asked, estimator: str) -> None:
     if not asked.knows(f"{_OWN}.tensor_model_parallel_size"):
         raise of_megatron(asked, f"{ACTOR}.strategy is {MEGATRON} in a configuration of FSDP's workers")
     if has_critic(asked, estimator):
-        _check_degrees(asked, CRITIC, "a critic", dict.fromkeys((*(word for _, _, word in _DEGREES), _SPLIT), 1))
+        _check_degrees(asked, CRITIC, "a critic")
     if asked.flag("reward_model.enable"):
         raise of_megatron(asked, "reward_model.enable: a second engine")
     if asked.count(f"{MODEL}.lora.rank") or asked.count(f"{MODEL}.lora_rank"):
         raise of_megatron(asked, "lora: adapters")
     if (_said(asked, "virtual_stages") or 1) > 1:
         raise of_megatron(asked, "virtual stages: their passes forward only")
-    _check_degrees(asked, REF, "a reference", {})
-    if asked.flag(f"{MODEL}.use_fused_kernels"):
-        raise of_megatron(asked, "use_fused_kernels: a head that is computed with its loss")
+    _check_degrees(asked, REF, "a reference")
     aside = f"{ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload"
     if asked.flag(aside):
         raise of_megatron(asked, "optimizer_cpu_offload: an optimizer that steps on the host")
@@ -105,13 +103,14 @@ def has_critic(asked: Asked, estimator: str) -> bool:
     return (estimator == "gae" and enabled is None) or enabled == "True"
 
 
-def _check_degrees(asked: Asked, whose: str, what: str, usual: Mapping[str, int]) -> None:
-    """InputError for a model of other degrees than the actor's; `usual`: its own where the file says none."""
+def _check_degrees(asked: Asked, whose: str, what: str) -> None:
+    """InputError for a model of other degrees than the actor's. Where the file says none they are the actor's: the
+    models' workers share a process, and the first of them initializes it (megatron_workers.py: CriticWorker.__init__;
+    ray_trainer.py: init_workers)."""
     for word in (*(word for _, _, word in _DEGREES), _SPLIT):
         own, others = f"{whose}.megatron.{word}", f"{_OWN}.{word}"
-        degree = (asked.count(own) or 1) if asked.says(own) else usual.get(word)
-        actors = (asked.count(others) or 1) if asked.says(others) else 1
-        if degree is not None and degree != actors and (word != _SPLIT or asked.says(own)):
+        degree = (asked.count(own) or 1) if asked.says(own) else None
+        if degree not in (None, (asked.count(others) or 1) if asked.says(others) else 1):
             raise of_megatron(asked, f"{own} is {degree}: {what} of other degrees than the actor's")
 
 
@@ -148,7 +147,9 @@ def reference(asked: Asked, model: str) -> Table:
 
 
 def _workers(asked: Asked, model: str, whose: str) -> Table:
-    degrees = {key: degree for _, key, _ in _DEGREES[:4] if (degree := _said(asked, key))}
+    degrees = {
+        key: degree for _, key, _ in _DEGREES[:4] if (degree := _said(asked, key))
+    }  # all models have the actor's
     for key in ("tensor_parallel", "pipeline_parallel"):
         degrees.setdefault(key, 1)
     flash: Table = {} if asked.says(f"{whose}{_OVERRIDES}.attention_backend") else {"attention": "flash"}
@@ -167,7 +168,9 @@ def _checkpointing(asked: Asked, whose: str) -> str:
 def _settings(asked: Asked, whose: str) -> Iterator[str]:
     """Words of `--set`."""
     if whose == ACTOR:
-        yield f"megatron.cross_entropy={'verl-entropy' if asked.number(f'{ACTOR}.entropy_coeff') else 'verl'}"
+        entropy = asked.number(f"{ACTOR}.entropy_coeff")
+        loss = "verl-fused" if asked.flag(f"{MODEL}.use_fused_kernels") else "verl-entropy" if entropy else "verl"
+        yield f"megatron.cross_entropy={loss}"
     yield "megatron.overlap=false"
     for setting, key, usual in _FLAGS:
         own = f"{whose}{_OVERRIDES}.{key}"
