@@ -45,7 +45,21 @@ def _case(name: str, **changed: Any) -> Setup:
         ({"activation_checkpointing": "full, offloaded to CPU"}, "full, offloaded to CPU: offload is not compared"),
         ({"gpu": {"count": 1, "memory_gb": 16, "model": "T4", "nodes": 1}}, "which a T4 does not run"),
         ({"gpu": {"count": 1, "memory_gb": 96, "model": "Gaudi2", "nodes": 1}}, "not that of torch's allocator"),
-        ({"notes": "NEFTune alpha 5"}, "noise on its embeddings (NEFTune): not mirrored"),
+        ({"notes": "compiled by inductor"}, "a step that is compiled: not mirrored"),
+        ({"notes": "optimizer step in backward"}, "steps within backward: not mirrored"),
+        ({"notes": "float8 training"}, "float8: not mirrored"),
+        ({"notes": "dynamic padding"}, "lengths that vary: not mirrored"),
+        ({"notes": "CUDA graphs"}, "CUDA graphs, which keep pools of their own: not mirrored"),
+        ({"notes": "DPO with reference model"}, "more than one model: not mirrored"),
+        ({"activation_checkpointing": "full, except last layer"}, "checkpointing full, except last layer"),
+        ({"activation_checkpointing": "full (MLP only)"}, "checkpointing full (MLP only)"),
+        ({"software": "torch 1.13, transformers 4.28.1"}, "transformers 4.28: its rotary tables and masks"),
+        ({"software": "torch 3.0, transformers 9.0"}, "transformers 9.0, newer than what is traced here"),
+        ({"software": f"optimum-habana, {TORCH}"}, "Habana's own kernels: not mirrored"),
+        ({"optimizer": "Adam + EMA"}, "optimizer adam + ema: what its name does not tell"),
+        ({"gpu": {"count": 1, "memory_gb": 24, "model": "A100", "nodes": 1}}, "A100 with 24 GB, not 43"),
+        ({"gpu": {"count": 1, "memory_gb": 10, "model": "A100 MIG 1g.10gb", "nodes": 1}}, "a part of a GPU"),
+        ({"peft": "lora"}, "peft: not mirrored"),
         ({"notes": "embeddings frozen"}, "weights that are frozen: not mirrored"),
         ({"label_smoothing": 0.1}, "label_smoothing: not mirrored"),
         ({"ema": True}, "ema: not mirrored"),
@@ -58,7 +72,25 @@ def test_what_is_not_mirrored_is_named(changed: dict[str, Any], reason: str) -> 
     assert reason in str(caught.value)
 
 
-@pytest.mark.parametrize("strategy", ["FSDP2, HSDP", "FSDP2 (reshard_after_forward False)", "DeepSpeed ZeRO-3, ZeRO++"])
+@pytest.mark.parametrize(
+    ("strategy", "name"),
+    [("FSDP FULL_SHARD", "fsdp1"), ("DeepSpeed stage 3", "zero3"), ("deepspeed zero stage2", "zero2"), ("DDP", "ddp")],
+)
+def test_ways_to_shard_by_how_sources_write_them(strategy: str, name: str) -> None:
+    assert _case(FLAT, strategy=strategy).strategy == name
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "FSDP2 2D",
+        "DeepSpeed ZeRO-3 + TP",
+        "FSDP1 FULL_SHARD, SIZE_BASED_WRAP",
+        "FSDP2, HSDP",
+        "FSDP2 (reshard_after_forward False)",
+        "DeepSpeed ZeRO-3, ZeRO++",
+    ],
+)
 def test_other_ways_to_shard_are_not_taken_for_the_plain_ones(strategy: str) -> None:
     with pytest.raises(SetAside, match="is not modelled"):
         _case(FLAT, strategy=strategy)
@@ -85,6 +117,13 @@ def test_what_is_said_beside_nf4() -> None:
         ("AdamW (non-fused)", "adamw"),
         ("adamw_torch (HF Trainer default, foreach)", "adamw"),
         ("torch.optim.SGD", "sgd"),
+        ("SGD with momentum 0.9", "sgd-momentum"),
+        ("SGD, momentum=0", "sgd"),
+        ("AdamW foreach=False", "adamw-forloop"),
+        ("AdamW, betas 0.9 0.95", "adamw"),
+        ("AdamW amsgrad", "adamw-amsgrad"),
+        ("torch.optim.NAdam", "nadam"),
+        ("Adam", "adamw"),
     ],
 )
 def test_optimizers_by_how_sources_write_them(said: str, name: str) -> None:
@@ -94,6 +133,24 @@ def test_optimizers_by_how_sources_write_them(said: str, name: str) -> None:
 def test_what_changes_no_memory_stays_scored() -> None:
     assert _case(SINGLE, lora={**LORA, "use_rslora": True}, task="lora").lora == (16, ("q_proj",), 0.0)
     assert _case(SINGLE, notes="no label smoothing, without offload").optimizer == "adamw"
+    assert _case(SINGLE, notes="NEFTune alpha 5").optimizer == "adamw"  # tests/accuracy/test_cpu_trainer_options.py
+    assert _case(SINGLE, notes="without CUDA graphs").optimizer == "adamw"
+
+
+def test_adapters_by_peft_s_own_names() -> None:
+    given = {"r": 8, "target_modules": ["q_proj", "v_proj"], "lora_dropout": 0.1}
+    assert _case(SINGLE, lora=given, task="lora").lora == (8, ("q_proj", "v_proj"), 0.1)
+    assert _case(SINGLE, lora={"rank": 8, "targets": "all-linear"}, task="lora").lora == (8, ("all-linear",), 0.0)
+
+
+@pytest.mark.parametrize(("said", "full"), [("enabled", True), ("gradient checkpointing", True), ("disabled", False)])
+def test_checkpoints_by_how_sources_write_them(said: str, full: bool) -> None:
+    assert _case(SINGLE, activation_checkpointing=said).checkpointing is full
+
+
+@pytest.mark.parametrize(("said", "kind"), [("sdpa (flash backend)", "sdpa"), ("FA2", "flash")])
+def test_attention_by_how_sources_write_it(said: str, kind: str) -> None:
+    assert _case(SINGLE, attention=said).attention.value == kind
 
 
 def _generation(**changed: Any) -> str:

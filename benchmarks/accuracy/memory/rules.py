@@ -10,11 +10,14 @@ _UNEVEN = ("variable", "cap", "unpacked", "truncation", "not fixed")
 _LORA = frozenset({"rank", "r", "alpha", "lora_alpha", "dropout", "lora_dropout", "targets", "target_modules", "basis",
                    "task_type", "use_rslora", "notes"})  # fmt: skip
 """What a row's `lora` may say of plain adapters."""
-_ELSE = frozenset({"ema", "offload", "cpu_offload", "offload_optimizer", "offload_activations", "activation_offload",
+_ELSE = frozenset({"fp8", "float8", "peft", "use_liger", "use_liger_kernel", "cuda_graphs",
+                   "ema", "offload", "cpu_offload", "offload_optimizer", "offload_activations", "activation_offload",
                    "frozen", "freeze", "freeze_layers", "frozen_layers", "trainable", "trainable_layers", "unfrozen",
                    "reference_model", "teacher", "draft_model", "mtp", "neftune", "neftune_noise_alpha",
                    "label_smoothing", "label_smoothing_factor", "image_size", "images", "resolution"})  # fmt: skip
 """Fields that no row of the schema has and that change what a step holds."""
+_PARTLY = re.compile(r"\b(except|but|only|every (other|second|2nd|\d\w*)|half|partial\w*|some|skip\w*|last|unsloth)\b")
+"""What makes checkpoints that are called full others than of every layer."""
 _SCORED = ("peak_allocated_gib", "peak_reserved_gib", "peak_active_gib", "nvidia_smi_gib")
 
 
@@ -72,7 +75,7 @@ def strategy_of(row: Row) -> str:
     if "offload" in words and not re.search(r"(no|without|w/o) (cpu )?offload", words):
         raise SetAside(f"{said}: offload is not compared")
     count = whole(row, "gpu.count") or 1
-    if words.startswith("single"):
+    if words.startswith("single") or re.fullmatch(r"(one|1) (gpu|process)|none|no sharding", words):
         if count > 1:
             raise SetAside("one process on several GPUs")
         return "single"
@@ -87,14 +90,18 @@ def strategy_of(row: Row) -> str:
 def _parallel_name(words: str) -> str | None:
     if re.search(r"\bhsdp\b|reshard\w*[ =:]*(false|no|never|off|0)\b|zero\+\+|hpz|qwz|mics", words):
         return None
+    if re.search(r"\b2d\b|\+ ?(tp|sp|cp)\b|ulysses|size_based|no_wrap|fairscale", words):
+        return None
     if any(word in words for word in ("no_shard", "shard_grad_op", "hybrid", "simplefsdp", "tensor", "pipeline")):
         return None
-    zero = re.search(r"zero[- _]?(?:stage )?([123])", words)
+    zero = re.search(r"(?:zero[- _]?(?:stage)?|deepspeed,? (?:zero )?stage)[- _]?([123])\b", words)
     if zero is not None:
         return f"zero{zero[1]}"
     for word, name in (("fsdp1", "fsdp1"), ("fsdp2", "fsdp"), ("fully_shard", "fsdp")):
         if words.startswith(word):
             return name
+    if re.match(r"(pytorch |accelerate )?fsdp\b.*\bfull_shard\b", words):
+        return "fsdp1"  # accelerate utils/dataclasses.py: FSDP2 has no sharding strategy by that name
     return "ddp" if words.startswith(("ddp", "distributeddataparallel")) else None
 
 
@@ -104,7 +111,11 @@ def checkpoints(row: Row) -> bool:
     if "offload" in said.lower() and not re.search(r"(no|without|w/o) (cpu )?offload", said.lower()):
         raise SetAside(f"checkpointing {said}: offload is not compared")
     if said.lower().startswith("full"):
+        if _PARTLY.search(said.lower()):
+            raise SetAside(f"checkpointing {said}")
         return True
-    if said.lower() in ("none", "no", "off", "false"):
+    if said.lower() in ("none", "no", "off", "false", "disabled"):
         return False
+    if said.lower() in ("true", "yes", "on", "enabled", "gradient_checkpointing", "gradient checkpointing"):
+        return True  # transformers has no other (modeling_utils.py: gradient_checkpointing_enable): every layer
     raise SetAside(f"checkpointing {said or 'not stated'}")

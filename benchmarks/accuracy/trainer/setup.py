@@ -4,26 +4,30 @@ What versions of transformers did otherwise is declared here, each from its sour
 """
 
 import json
+import re
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
 from benchmarks.accuracy.memory.rules import check_lengths, checkpoints, strategy_of
 from benchmarks.accuracy.row import Row, SetAside, field, is_true, needed, number, software_group, text
 from benchmarks.accuracy.software import nccl_of, transformers_of
-from benchmarks.accuracy.trainer.told import check_states, check_told, optimizer_as_written
+from benchmarks.accuracy.trainer.told import check_states, check_told, optimizer_as_written, planned_as
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.source.resolve import ModelSource
-from gpu_plan.planner.workload.optimizers.registry import Optimizer, by_word
+from gpu_plan.planner.workload.optimizers.registry import Optimizer
 from gpu_plan.planner.workload.training import MOST_TOKENS, Attention, Peft, Precision
 
 INSTALLED = "installed"
 _SCRIPT = "fms-acceleration"
 """The one project whose script and kernels are known beside transformers' own."""
 _MOST_RANK = 4096
+_OLDEST = (4, 38)
+"""Models before it hold tables of all positions in every layer (modeling_llama.py: LlamaRotaryEmbedding.cos_cached)."""
 _TYPES = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16", "fp32": "float32",
           "float32": "float32"}  # fmt: skip
 _QUANTISED = "nf4/int4 base"
-_ATTENTION = {"flash": Attention.FLASH, "eager": Attention.EAGER, "sdpa": Attention.SDPA}
+_ATTENTION = {"sdpa": Attention.SDPA, "flash": Attention.FLASH, "fa2": Attention.FLASH, "eager": Attention.EAGER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +129,7 @@ def setup_of(row: Row, source: ModelSource, cluster: Cluster) -> Setup:
     if is_true(row, "compile"):
         raise SetAside("compiled by a torch of its time")
     version, config = transformers_of(row), source.config or {}
+    _check_version(version)
     if version < (5, 0) and any("expert" in name for name in config):
         raise SetAside("experts, which transformers ran one by one before 5.0")
     ours = software_group(row) == _SCRIPT
@@ -155,6 +160,13 @@ def setup_of(row: Row, source: ModelSource, cluster: Cluster) -> Setup:
     if lora is None and not strategy.startswith("zero") and "8bit" not in optimizer:
         check_states(row, kept="bfloat16" if setup.precision == Precision("bf16") else "float32")
     return setup
+
+
+def _check_version(version: tuple[int, int]) -> None:
+    if version < _OLDEST:
+        raise SetAside(f"transformers {version[0]}.{version[1]}: its rotary tables and masks are not mirrored")
+    if version[0] > int(metadata.version("transformers").split(".")[0]):
+        raise SetAside(f"transformers {version[0]}.{version[1]}, newer than what is traced here")
 
 
 def _added_tokens(model: str) -> int:
@@ -210,11 +222,7 @@ def _attention(row: Row) -> Attention:
 def _optimizer(row: Row) -> str:
     """By what `optim` calls it; the Trainer's own where the row says AdamW and no more."""
     said = text(row, "optimizer").lower()
-    word = optimizer_as_written(said.removeprefix("torch.optim."))
-    known = by_word(word)
-    if known is not None:
-        return known.name
-    name = {"adamw": "adamw", "sgd": "sgd", "adafactor": "adafactor"}.get(word)
+    name = planned_as(optimizer_as_written(said.removeprefix("torch.optim.")))
     if name is None:
         raise SetAside(f"optimizer {said or 'not stated'}")
     return str(Optimizer(name))
@@ -243,10 +251,13 @@ def _lora(row: Row, *, quantised: bool) -> tuple[int, tuple[str, ...], float] | 
         if task.startswith("peft"):
             raise SetAside(f"{task.removeprefix('peft:')} adapters are not in this program")
         return None
-    targets: Any = field(row, "lora.targets")
+    targets: Any = field(row, "lora.targets") or field(row, "lora.target_modules")
+    if isinstance(targets, str) and re.fullmatch(r"all[-_ ]linear([- ](layers|modules|projections))?", targets.lower()):
+        targets = ["all-linear"]  # peft tuners/tuners_utils.py: _maybe_include_all_linear_layers
     if not isinstance(targets, list) or not targets or not all(isinstance(name, str) and name for name in targets):
         raise SetAside("adapted modules not stated")
-    dropout = number(row, "lora.dropout") or 0.0
+    dropout = number(row, "lora.dropout") or number(row, "lora.lora_dropout") or 0.0
     if dropout >= 1:
         raise SetAside("dropout of the adapters makes no sense")
-    return needed(row, "lora.rank", "rank of the adapters", _MOST_RANK), tuple(targets), dropout
+    rank = "lora.rank" if field(row, "lora.rank") is not None else "lora.r"
+    return needed(row, rank, "rank of the adapters", _MOST_RANK), tuple(targets), dropout
