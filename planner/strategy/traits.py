@@ -184,6 +184,8 @@ class Traits:
     """Whether Accelerate joins CPU processes so, without functions replaced in each."""
     offloads: tuple[Offload, ...]
     """Kinds of offload that it knows."""
+    fails_offloaded_on_cpu: str = ""
+    """Why it trains wrongly with an offload on CPU processes; empty where it does not."""
     settings: frozenset[str]
     """Keys of `--set` that say something about some strategies only, this one among them."""
     flags: tuple[str, ...]

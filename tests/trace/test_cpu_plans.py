@@ -93,3 +93,16 @@ def test_a_device_with_nothing_on_it_peaks_at_nothing():
     profile = measure(empty, 1)
     assert profile.peak_allocated_bytes == profile.at_rest_bytes == sum(profile.at_peak.values()) == 0
     assert profile.phase_of_peak is Phase.LOAD
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--offload", "all"), "--offload all moves nothing on CPU processes, whose device is the host"),
+        (("--strategy", "fsdp1", "--offload", "all"), "FSDP1 trains wrongly with it on CPU processes"),
+    ],
+)
+def test_an_offload_that_helps_nothing_or_trains_wrongly(words, said, capsys, monkeypatch, cache):
+    monkeypatch.setenv("GPU_PLAN_CACHE", str(cache))
+    assert main([SMOL, "--gpus", "2xcpu", *words]) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]

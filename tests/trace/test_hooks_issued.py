@@ -12,8 +12,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpu_plan.planner.strategy.buckets import _issued as of_bucket
-from gpu_plan.planner.strategy.fsdp1.rank import _REDUCING as REDUCING_FLAT
-from gpu_plan.planner.strategy.fsdp1.rank import _gathering as gathering_flat
+from gpu_plan.planner.strategy.fsdp1.collectives import REDUCING as REDUCING_FLAT
+from gpu_plan.planner.strategy.fsdp1.collectives import gathering as gathering_flat
 from gpu_plan.planner.strategy.zero.stage3.traffic import gathering, reducing
 from gpu_plan.planner.strategy.zero.stage12.rank import _issued as of_partitions
 

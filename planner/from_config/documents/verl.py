@@ -324,7 +324,7 @@ def _loss(asked: Asked) -> str:
 
 
 def _reference(asked: Asked, model: str) -> Table:
-    """FSDP's own CPUOffload, whatever param_offload says; of FSDP1 its shards are brought at once, as they are not."""
+    """FSDP's own CPUOffload, whatever param_offload says."""
     asked.flag(f"{REF}.fsdp_config.param_offload")
     strategy = _sharding(asked, f"{ACTOR}.strategy")
     away = {"offload": "all"} if Offload.ALL in strategy.offloads else {"between": "host"}

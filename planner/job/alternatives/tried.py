@@ -134,6 +134,8 @@ def _try(
         tried.refused.append(change)
         return
     alternative = alternative_of(_named(change, job, task, best), task, best, cluster or job.cluster, way=way)
+    if any(one.change == alternative.change for one in tried.found):
+        return
     tried.found.append(alternative)
     if way is None:
         return
@@ -175,12 +177,14 @@ def alternative_of(change: str, task: AnyTask, best: Any, cluster: Cluster, *, w
 
 
 def _named(change: str, job: Job, task: AnyTask, best: Any) -> str:
-    """Another strategy by its name, with what it offloads, as it is asked for."""
+    """Another strategy by its name, with what it offloads, as it is asked for; the same one by what it offloads."""
     if change != ANOTHER_STRATEGY or not isinstance(best, StepJudgement) or best.family.copy_ranks > 1:
         return change
-    chosen = task.choice(best)
-    said = chosen.offload != "none" or "offload" in dict(job.request.words)
-    return f"--strategy {chosen.name}" + (f" --offload {chosen.offload}" if said else "")
+    chosen, given = task.choice(best), dict(job.request.words)
+    said = [] if chosen.name == given.get("strategy") else [f"--strategy {chosen.name}"]
+    if chosen.offload != "none" or "offload" in given:
+        said.append(f"--offload {chosen.offload}")
+    return " ".join(said)
 
 
 def _changes(job: Job, fits: bool) -> Iterator[tuple[Way | None, str, Callable[[], AnyTask]]]:

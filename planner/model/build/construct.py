@@ -147,7 +147,8 @@ def _drop_quantization(values: dict[str, Any]) -> list[str]:
         quantization = holder.pop("quantization_config", None) if isinstance(holder, dict) else None
         if quantization:
             method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-            notes.append(f"the checkpoint's quantization ({method or 'unnamed'}) is ignored: full weights are trained")
+            named = f"the checkpoint's quantization ({method or 'unnamed'})"
+            notes.append(f"{named} is ignored: full weights stand in the job's type")
     return notes
 
 

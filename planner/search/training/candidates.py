@@ -192,6 +192,13 @@ def _offloads(workload: Workload, cluster: Cluster, strategy: Strategy) -> list[
         # Whether nodes have a fast disk is not known: swap files are tried when they are asked for.
         return [Offload.NONE] if cluster.gpu.is_cpu else [kind for kind in known if kind is not Offload.NVME]
     wanted = Offload(workload.offload)
+    if wanted is not Offload.NONE and cluster.gpu.is_cpu and workload.strategy is None:
+        raise UsageError(
+            f"--offload {wanted} moves nothing on CPU processes, whose device is the host: leave it out, or name a"
+            " --strategy to try it with"
+        )
+    if wanted is not Offload.NONE and cluster.gpu.is_cpu and (why := strategy.traits.fails_offloaded_on_cpu):
+        raise UsageError(f"--offload {wanted}: {strategy.title} trains wrongly with it on CPU processes: {why}")
     if wanted in known:
         return [wanted]
     if workload.strategy is not None:

@@ -11,15 +11,12 @@ A gathered block, and a gradient that is being reduced, serve again only once th
 (gpu_plan.planner.strategy.fsdp1.queues); how soon the host finds that out depends on how far it runs ahead.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.memory.stream.placing import Handle
-from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import (
     MASTER,
     RankContext,
@@ -31,7 +28,9 @@ from gpu_plan.planner.strategy.base import (
     place_workspaces,
     refuses_float8,
 )
+from gpu_plan.planner.strategy.fsdp1 import host as flat_host
 from gpu_plan.planner.strategy.fsdp1.adapters import adapter_notes, refuses_adapters
+from gpu_plan.planner.strategy.fsdp1.collectives import REDUCING, gathering, sent_of
 from gpu_plan.planner.strategy.fsdp1.flat import FlatUnit, first_shard, flat_shards, flat_units
 from gpu_plan.planner.strategy.fsdp1.queues import (
     POST_BACKWARD_STREAM,
@@ -41,26 +40,16 @@ from gpu_plan.planner.strategy.fsdp1.queues import (
 )
 from gpu_plan.planner.strategy.fsdp1.runtime import ActionKind, unit_actions
 from gpu_plan.planner.strategy.fsdp1.wrap import place_first_use, place_shards, place_wrapping
+from gpu_plan.planner.strategy.fsdp2.host import host_optimizer_work
 from gpu_plan.planner.strategy.module_times import module_times
 from gpu_plan.planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category, Kind, Mark
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 _NORM = 4
-_GATHERING = (3, 22)
-"""Operators of one all-gather, fewest and most beside a view of each parameter, counted in a run of torch 2.13's own
-hooks (tests/trace/test_hooks_issued.py; torch _flat_param.py: unshard, pre_unshard). Fewest: the cast, a buffer, the
-all-gather. Most: what only changes shapes and what names spans for a profiler too."""
-_REDUCING = (6, 9)
-"""All of one reduction (_runtime_utils.py: _reduce_grad): gradients laid out, a buffer, two divisions, the
-reduce-scatter, the cast back."""
-
-
-def _gathering(parameters: int) -> tuple[int, int]:
-    fewest, most = _GATHERING
-    return fewest, most + parameters
 
 
 def flat_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
@@ -91,7 +80,7 @@ def refuses_flat(context: RankContext) -> str | None:
         return problem
     if whose := context.optimizer.traits.matrices_only:
         return f"FSDP1 flattens parameters, and {whose} takes matrices only"
-    return None
+    return flat_host.refuses_offload(context) if context.offload is Offload.ALL else None
 
 
 def flat_rank(
@@ -126,6 +115,7 @@ class _Layout:
     def __init__(self, context: RankContext, ignored: frozenset[int], *, checkpointed_outside: bool) -> None:
         self._ignored = [context.trace.parameters[index] for index in sorted(ignored)]
         self._context = context
+        self._on_host = context.offload is Offload.ALL
         self._trace = context.trace
         self._master = MASTER if context.precision.is_mixed else _regime_of(context).trained
         self._builder = StreamBuilder(context.trace, context.accumulation_steps)
@@ -152,12 +142,17 @@ class _Layout:
         adapters = context.peft.adapts
         if self._trace.num_tensors:
             self._stale = place_wrapping(
-                builder, self._units, self._master, adapters=adapters, broadcast_waits=broadcast_waits
+                builder,
+                self._units,
+                self._master,
+                adapters=adapters,
+                broadcast_waits=broadcast_waits,
+                leaves=self._on_host,
             )
             if not context.original_parameters:  # nothing looks into what was upcast
                 builder.free_each(builder.at_load(), list(self._stale.values()))
                 self._stale = {}
-        else:  # a trace without a step knows no blocks: one unit of everything would be flattened at once
+        elif not self._on_host:  # a trace without a step knows no blocks: all in one would be flattened at once
             place_shards(builder, self._units, self._master)
         place_buffers(builder)
         if self._trace.num_tensors:
@@ -170,23 +165,25 @@ class _Layout:
                 self._leave_shards(in_pass)
         own = first_shard(self._trace, self._units, self._master)
         local = [*(own if context.original_parameters else flat_shards(self._units, self._master)), *whole]
+        here = whole if self._on_host else local
         for iteration in range(len(builder.steps)):
             if context.clipping:
-                self._clip(iteration, sum(tensor.numel > 0 for tensor in local))
+                self._clip(iteration, sum(tensor.numel > 0 for tensor in here))
             if iteration == 0:
-                place_state(builder, context.optimizer, local, full_embeddings=full_embeddings(context))
-            place_step(builder, iteration, context.optimizer, local)
+                place_state(builder, context.optimizer, here, full_embeddings=full_embeddings(context))
+            place_step(builder, iteration, context.optimizer, here)
             if not context.original_parameters:
                 self._zero_gradients(iteration)
         if whole:
             keep_gradients(builder, list(self._trace.parameters))
         elements = sum(tensor.numel for tensor in local)
+        work = host_optimizer_work if self._on_host else optimizer_work
+        away = local[: len(local) - len(whole)]
         plan = RankPlan(
             stream=builder.build(self._queues.streams),
-            collectives=self._collectives(),
-            optimizer_work=optimizer_work(
-                context.optimizer, elements, nbytes(1, self._master), clipping=context.clipping
-            ),
+            collectives=sent_of(self._units, self._stored, self._reduced_in, each=self._each, on_host=self._on_host),
+            optimizer_work=work(context.optimizer, elements, nbytes(1, self._master), clipping=context.clipping),
+            host_bytes=flat_host.host_bytes(self._units, self._stored, away, context.optimizer) if self._on_host else 0,
             notes=self._notes(),
         )
         return with_paged_state(plan, context, local)
@@ -197,26 +194,15 @@ class _Layout:
             notes.append(f"{self._context.optimizer} sees FSDP1's flat shards: vectors, cut at shard boundaries")
         if self._context.peft.adapts:
             notes += adapter_notes(self._context, _regime_of(self._context).weights)
-        return tuple(notes)
+        return (*notes, *([flat_host.NOTE] if self._on_host else []))
 
     # -- parameters ---------------------------------------------------------------------------------------
 
     def _unshard(self, at: Point, unit: FlatUnit) -> None:
-        """A 16-bit copy of the shard, where that is of another type, while the padded flat parameter is gathered."""
-        builder, shard = self._builder, None
-        if self._stored(unit) != unit.dtype:
-            size = nbytes(unit.shard_numel, unit.dtype)
-            shard = builder.alloc(
-                at,
-                size,
-                Category.COMMUNICATION,
-                "low-precision shard",
-                unit.module,
-                cuda_stream=PRE_UNSHARD_STREAM,
-            )
-            self._queues.cast_shard()
-        self._queues.limit_gathers(builder.moment(at))
-        self._gathered[unit.module] = builder.alloc(
+        """What is gathered comes to be, and the padded flat parameter is gathered from it."""
+        shard = self._gathered_from(at, unit)
+        self._queues.limit_gathers(self._builder.moment(at))
+        self._gathered[unit.module] = self._builder.alloc(
             at,
             self._flat_bytes(unit),
             Category.COMMUNICATION,
@@ -224,9 +210,46 @@ class _Layout:
             unit.module,
             cuda_stream=UNSHARD_STREAM,
         )
-        self._queues.gather(self._flat_bytes(unit), _gathering(len(unit.parameters)))
+        self._queues.gather(self._flat_bytes(unit), gathering(len(unit.parameters)))
+        self._free_gathered_from(at, shard)
+
+    def _gathered_from(self, at: Point, unit: FlatUnit) -> Handle | None:
+        """A 16-bit copy of the shard where that is of another type, or its copy from the host; None: the shard itself.
+
+        _flat_param.py: _use_low_precision_shard makes room for the cast before what is cast comes from the host.
+        """
+        stored = self._stored(unit)
+        if stored == unit.dtype and not self._on_host:
+            return None
+        builder, copies = self._builder, [("low-precision shard", unit.dtype)] if stored != unit.dtype else []
+        if self._on_host:
+            copies.append((flat_host.FROM_HOST, stored))
+        made = [
+            builder.alloc(
+                at,
+                nbytes(unit.shard_numel, dtype),
+                Category.COMMUNICATION,
+                label,
+                unit.module,
+                cuda_stream=PRE_UNSHARD_STREAM,
+            )
+            for label, dtype in copies
+        ]
+        builder.free_each(at, made[1:])
+        self._queues.cast_shard()
+        return made[0]
+
+    def _free_gathered_from(self, at: Point, shard: Handle | None) -> None:
         if shard is not None:
-            builder.free(at, shard, self._queues.free_cast_shard())
+            self._builder.free(at, shard, self._queues.free_cast_shard())
+
+    def _ask_again(self, at: Point, unit: FlatUnit) -> None:
+        """Of what is gathered already: the limiter takes its turn, and a shard on the host is cast once more
+        (_flat_param.py: pre_unshard)."""
+        again = self._on_host and self._stored(unit) != unit.dtype
+        shard = self._gathered_from(at, unit) if again else None
+        self._queues.limit_gathers(self._builder.moment(at))
+        self._free_gathered_from(at, shard)
 
     def _stored(self, unit: FlatUnit) -> str:
         """dtype of a unit's shard: accelerate upcasts what is trained, the rest stays as it was loaded."""
@@ -256,7 +279,7 @@ class _Layout:
             if action.act is ActionKind.UNSHARD:
                 self._unshard(at, action.unit)
             elif action.act is ActionKind.LIMIT:
-                queues.limit_gathers(builder.moment(at))
+                self._ask_again(at, action.unit)
             elif action.act is ActionKind.USE:
                 queues.use_gathered()
             elif action.act is ActionKind.RESHARD:
@@ -264,9 +287,18 @@ class _Layout:
             else:
                 self._post_backward(in_pass, at, action.unit)
         queues.end_backward()
+        if self._on_host and in_pass.last:
+            self._take_shards_away(in_pass)
         if self._context.stack.traits.is_trainer:
             # transformers trainer.py: _inner_training_loop asks whether the loss is a number (logging_nan_inf_filter).
             queues.host_meets(builder.moment(builder.at_end(in_pass)))
+
+    def _take_shards_away(self, in_pass: Pass) -> None:
+        """Reduced gradients are on the host: _post_backward_final_callback waits for their copies, then
+        _flat_param.py: prepare_gradient_for_optim lets go of what was copied."""
+        at = self._builder.at_end(in_pass)
+        self._queues.host_meets(self._builder.moment(at))
+        self._builder.free_each(at, self._shards.pop(in_pass.iteration, []))
 
     def _zero_gradients(self, iteration: int) -> None:
         """zero_grad, where the optimizer has the flat parameters themselves."""
@@ -286,7 +318,7 @@ class _Layout:
         """Of a trace without a step, whose units are not known: what every step holds, whatever its units."""
         builder = self._builder
         self._drop_shards(in_pass)
-        if in_pass.last:
+        if in_pass.last and not self._on_host:
             sizes = [nbytes(unit.shard_numel, self._stored(unit)) for unit in self._units if unit.trainable]
             at = builder.at_mark(in_pass, Mark.BACKWARD_END)
             self._shards[in_pass.iteration] = list(builder.alloc_each(at, sizes, Category.GRADIENTS, "gradient shard"))
@@ -329,7 +361,7 @@ class _Layout:
         builder, reduce = self._builder, self._reduced_in(unit)
         low = nbytes(unit.shard_numel, reduce)
         stream = POST_BACKWARD_STREAM
-        self._queues.reduce(nbytes(unit.flat_numel, reduce), _REDUCING)
+        self._queues.reduce(nbytes(unit.flat_numel, reduce), REDUCING)
         cast = None
         if reduce != unit.dtype:
             size, label = nbytes(unit.flat_numel, reduce), "flat gradient, cast to be reduced"
@@ -364,30 +396,3 @@ class _Layout:
         stack = builder.alloc(at, _NORM * count, Category.TEMPORARY, "clip_grad_norm_ stacked norms")
         for handle in (*norms, stack):
             builder.free(builder.at_step(iteration), handle)
-
-    def _collectives(self) -> tuple[Collective, ...]:
-        """Gathers in forward, gathers again in backward of what was freed, and one reduction a step."""
-
-        def forward(unit: FlatUnit) -> Collective:
-            return Collective(
-                kind="all_gather",
-                bytes=self._flat_bytes(unit),
-                overlap=True,
-                phase="forward",
-                per="micro_step",
-                issued=_gathering(len(unit.parameters)),
-            )
-
-        def reduction(unit: FlatUnit) -> Collective:
-            return Collective(
-                kind="reduce_scatter",
-                bytes=nbytes(unit.flat_numel, self._reduced_in(unit)),
-                overlap=True,
-                phase="backward",
-                per="micro_step" if self._each else "step",
-                issued=_REDUCING,
-            )
-
-        again = [replace(forward(unit), phase="backward") for unit in self._units if not unit.is_root]
-        reductions = [reduction(unit) for unit in self._units if unit.trainable]
-        return (*(forward(unit) for unit in self._units), *again, *reductions)

@@ -31,19 +31,28 @@ _SIZED = "storage that is made to be freed (init_flat_param_attributes)"
 
 
 def place_wrapping(
-    builder: StreamBuilder, units: Sequence[FlatUnit], master: str, *, adapters: bool, broadcast_waits: bool = False
+    builder: StreamBuilder,
+    units: Sequence[FlatUnit],
+    master: str,
+    *,
+    adapters: bool,
+    broadcast_waits: bool = False,
+    leaves: bool = False,
 ) -> dict[str, Handle]:
     """Wraps unit by unit; what stays are the shards, those that are trained in `master`.
 
     A model is loaded in the types that it computes in; peft makes adapters in fp32 from the start. `broadcast_waits`:
     buckets come back only once the GPU is through (torch before 2.8: ProcessGroupNCCL recorded its stream), which it
     is when the next unit's first parameter has been copied. Returns the shards from before an upcast by unit: the
-    parameters remain views into them until the unit is first resharded (_flat_param.py: _use_sharded_views).
+    parameters remain views into them until the unit is first resharded (_flat_param.py: _use_sharded_views). `leaves`:
+    each shard moves to host memory once it is cut (_init_utils.py: _init_param_handle_from_params).
     """
     upcast, waiting = [], Waiting(builder, holds=broadcast_waits)
     for unit in wrapping_order(units):
         shard = _wrap(builder, unit, master if unit.trainable and adapters else unit.dtype, waiting)
-        if unit.trainable and not adapters and unit.dtype != master:
+        if leaves:
+            builder.free(builder.at_load(), shard)
+        elif unit.trainable and not adapters and unit.dtype != master:
             upcast.append((unit, shard))
     waiting.end()
     for unit, _ in upcast:

@@ -32,7 +32,9 @@ TRAITS = Traits(
     one_device=False,
     replicates=False,
     cpu_ranks=False,
-    offloads=(Offload.NONE,),
+    offloads=(Offload.NONE, Offload.ALL),
+    # _flat_param.py: prepare_gradient_for_backward tells the two apart by their device.
+    fails_offloaded_on_cpu="torch adds a gradient on the host to the next step's where ranks are there too",
     settings=frozenset({"dtype.reduce", "fsdp.sync_each_batch", "fsdp.use_orig_params"}),
     flags=(
         *("--use_fsdp", "--fsdp_version", "1", "--fsdp_sharding_strategy", "FULL_SHARD"),

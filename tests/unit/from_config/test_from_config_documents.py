@@ -111,7 +111,7 @@ def test_verl_with_its_own_defaults() -> None:
     assert models["actor"]["strategy"] == "fsdp1"
     assert models["actor"]["between"] == "host"
     assert models["actor"]["flat_parameters"]
-    assert models["reference"]["between"] == "host"
+    assert models["reference"]["offload"] == "all"
     engine = {"engine": "sglang", "share": 0.5, "tensor_parallel": 2, "sleep": True, "max_num_seqs": 256}
     assert models["engine"] == {"model": "Qwen/Qwen2-7B-Instruct", **engine}
     assert (found["prompt_len"], found["completion_len"]) == (1024, 512)
@@ -165,14 +165,14 @@ def test_verl_reduces_in_fp32_unless_it_is_told() -> None:
 
 
 def test_verls_older_reward_model_is_a_worker_of_its_own() -> None:
-    """RewardModelWorker: a number for each token under FSDP's own CPUOffload, which shards of FSDP1 leave whole."""
+    """RewardModelWorker: a number for each token under FSDP's own CPUOffload."""
     said = (
         "reward_model.enable=True reward_model.model.path=c/d reward_model.micro_batch_size_per_gpu=4"
         " reward_model.model.fsdp_config.param_offload=False trainer.n_gpus"
     )
     found = job(VERL.replace("trainer.n_gpus", said))
     assert found["models"]["reward"] == {
-        "model": "c/d", "strategy": "fsdp1", "between": "host", "head": "value", "attention": "flash",
+        "model": "c/d", "strategy": "fsdp1", "offload": "all", "head": "value", "attention": "flash",
     }  # fmt: skip
     rewards = next(phase for phase in found["phases"] if phase["name"] == "rewards")
     assert (rewards["does"], rewards["micro_batch"]) == ("forward", 4)

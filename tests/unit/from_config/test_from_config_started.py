@@ -169,7 +169,7 @@ def test_easy_r1() -> None:
     written = of_script(EASY.format("worker.rollout.n=5"), "run.sh", None, fetch)
     assert written is not None
     assert (written.gpus, written.prompt_len, written.expandable_segments) == (16, 256, False)
-    assert written.models["reference"]["between"] == "host"
+    assert written.models["reference"]["offload"] == "all"
     update = next(one for one in written.phases if one["does"] == "train")
     assert (update["max_tokens"], update["samples"]) == (2 * 512, 256 * 5 // 16)
     for said, match in (

@@ -171,7 +171,7 @@ def test_hsdp_holds_what_it_sums_until_backward_ends() -> None:
 
 def test_who_offers_it() -> None:
     able = [name for name, strategy in STRATEGIES.items() if Offload.ALL in strategy.offloads]
-    assert able == ["fsdp", "hsdp", "zero3"]
+    assert able == ["fsdp", "fsdp1", "hsdp", "zero3"]
 
 
 def test_qlora_is_offloaded_where_its_base_is_sharded() -> None:
