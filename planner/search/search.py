@@ -134,7 +134,7 @@ def _searched(
     decided = Later(lambda: _by_states(task, known, refusals))
     watch.decided(decided)
     tried = zip(known, refusals, strict=True)
-    around = iter(()) if exhaustive else task.finer(found.ranking, found.plans, found.rejected)
+    around = iter(()) if exhaustive else task.finer(found.ranking, found.plans, found.rejected, others)
     more = ((family, task.refusal(family)) for family in around)
     for place, (family, refusal) in enumerate(itertools.chain(tried, more)):
         watch.turns(task.words_of(family), place, max(place + 1, len(known)))

@@ -46,8 +46,14 @@ class Task(Protocol[F, J]):
     def families(self) -> Iterator[F]:
         """Families to try, simplest first. UsageError where the options leave none."""
 
-    def finer(self, ranking: Ranking, plans: Sequence[J], rejected: Sequence[Rejected[J]] = ()) -> Iterator[F]:
-        """Families around those that were looked at; `plans` and `rejected` are read as they grow."""
+    def finer(
+        self,
+        ranking: Ranking,
+        plans: Sequence[J],
+        rejected: Sequence[Rejected[J]] = (),
+        others: Sequence[J] = (),
+    ) -> Iterator[F]:
+        """Families around those that were looked at; what was found is read as it grows."""
 
     def name(self, family: F) -> str:
         """Name of a family in messages."""

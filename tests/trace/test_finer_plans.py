@@ -10,7 +10,7 @@ from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
-from gpu_plan.planner.search.training.finer import EXPANDS
+from gpu_plan.planner.search.training.finer import EXPANDS, grown
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind
@@ -131,6 +131,29 @@ def test_segments_grow_where_blocks_alone_keep_a_plan_from_fitting(provider: Tra
     assert settings_of(search(said)) == {()}
     roomy = search(task_of(provider, job))
     assert all((EXPANDS, "true") not in plan.family.settings for plan in roomy.plans)
+
+
+def test_segments_grow_for_a_larger_batch_than_blocks_let_in(provider: TraceProvider) -> None:
+    """Mixtral-8x22B on 64 H100: ZeRO-3 took one sample at 72.8 GiB of segments around 47.4 of tensors; now four."""
+    job = replace(JOB, checkpointing=Checkpointing.NONE)
+    wide = task_of(provider, job)
+    family = next(iter(wide.families()))
+    cuts = {cut.micro_batch: cut for cut in wide.cuts_of(family)}
+    small, plain, larger = (
+        wide.evaluator.simulate(wide.evaluator.judge(kind, cuts[size]))
+        for kind, size in ((family, 4), (family, 8), (grown(family), 8))
+    )
+    assert small.high_bytes < larger.high_bytes < plain.high_bytes
+    reserve = wide.evaluator.capacity_bytes - (larger.high_bytes + plain.high_bytes) // 2
+    task = task_of(provider, replace(job, settings=(("memory.reserve", str(reserve)),)))
+    found = search(task)
+    assert found.best is not None
+    assert found.best.family == grown(family, 8)
+    assert found.best.batch.micro_batch == 8
+    beside = [plan.batch.micro_batch for plan in found.plans if plan.family == family]
+    assert max(beside) < 8
+    assert task.cuts_of(grown(family, 8))[0].micro_batch == 8, "what blocks let in is not judged again"
+    assert [cut.micro_batch for cut in task.cuts_of(grown(family, 3))][:3] == [3, 4, 8]
 
 
 def test_segments_grow_for_ranks_that_share_a_model_too(provider: TraceProvider) -> None:

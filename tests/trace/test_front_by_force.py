@@ -54,7 +54,8 @@ def by_force(task: TrainingTask) -> list[StepJudgement]:
     """Every candidate that fits, each simulated."""
     known: list[StepJudgement] = []
     failed: list[Rejected[StepJudgement]] = []
-    for family in chain(task.families(), task.finer(Ranking(), known, failed)):
+    larger: list[StepJudgement] = []
+    for family in chain(task.families(), task.finer(Ranking(), known, failed, larger)):
         if task.refusal(family) is not None or task.hopeless(family, Ranking(), known) is not None:
             continue
         every = [task.evaluator.simulate(task.evaluator.judge(family, batch)) for batch in task.cuts_of(family)]
@@ -62,6 +63,7 @@ def by_force(task: TrainingTask) -> list[StepJudgement]:
         fitting = [exact for exact in every if exact.verdict == "fits"]
         tight = [exact for exact in every if exact.device_verdict == "tight"]
         known += fitting or sorted(tight, key=lambda exact: -exact.samples_per_second)[:1]
+        larger += [exact for exact in every if fitting and exact.device_verdict != "fits"]
         failed += [Rejected(judgement=exact, reason="") for exact in every[:1] if not fitting and not tight]
     return [exact for exact in known if exact.verdict == "fits"]
 

@@ -2,6 +2,7 @@
 
     replay             `simulate`: a stream of allocations and frees through the allocator
     heap, expandable   blocks and segments with addresses; expandable segments
+    pools              what is reserved at least, without a simulation
     settings, words    the allocator's settings and size rules; `--set alloc.KEY=VALUE`
     result             figures in bytes, and a record from which any moment can be laid out
 

@@ -44,6 +44,7 @@ class GenerationTask:
         ranking: Ranking,
         plans: Sequence[GenerationJudgement],
         rejected: Sequence[Rejected[GenerationJudgement]] = (),
+        others: Sequence[GenerationJudgement] = (),
     ) -> Iterator[Layout]:
         """None: the layouts are all that there is."""
         return iter(())

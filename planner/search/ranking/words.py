@@ -59,13 +59,17 @@ def why(ranking: Ranking, plans: Sequence[Judgement]) -> str | None:
 def unsure(plans: Sequence[Judgement]) -> tuple[Judgement, Ratio] | None:
     """The fastest of the plans that may not fit and do without the node's RAM, which the first keeps, with how many
     times as long it takes; None where it is hardly faster."""
+    return _unsure(plans) if plans[0].offloads else None
+
+
+def _unsure(plans: Sequence[Judgement]) -> tuple[Judgement, Ratio] | None:
+    """The same, whatever the first keeps."""
     first = plans[0]
     known = [plan for plan in plans[1:] if standing(plan) > standing(first) and not plan.offloads]
-    if not first.offloads or not known:
+    if not known:
         return None
     fastest = min(known, key=lambda plan: plan.expected_seconds)
-    times = ratio(fastest.seconds, first.seconds)
-    return (fastest, times) if clearly_faster(fastest, first) else None
+    return (fastest, ratio(fastest.seconds, first.seconds)) if clearly_faster(fastest, first) else None
 
 
 def clearly_faster(one: Judgement, other: Judgement) -> bool:
@@ -75,11 +79,12 @@ def clearly_faster(one: Judgement, other: Judgement) -> bool:
 
 def _beyond(plans: Sequence[Judgement]) -> str:
     """What would be faster without the node's RAM if it fits."""
-    found = unsure(plans)
+    found = _unsure(plans)
     if found is None or found[0] is plans[1]:
         return ""
     fastest, times = found
-    return f"; {fastest.full_title} takes {_longer(times)} without the node's RAM, but {lacks(fastest)}"
+    without = " without the node's RAM" if plans[0].offloads else ""
+    return f"; {fastest.full_title} takes {_longer(times)}{without}, but {lacks(fastest)}"
 
 
 def lacks(plan: Judgement) -> str:

@@ -154,7 +154,11 @@ class ServingTask:
         return iter(wanted)
 
     def finer(
-        self, ranking: Ranking, plans: Sequence[ServingJudgement], rejected: Sequence[Rejected[ServingJudgement]] = ()
+        self,
+        ranking: Ranking,
+        plans: Sequence[ServingJudgement],
+        rejected: Sequence[Rejected[ServingJudgement]] = (),
+        others: Sequence[ServingJudgement] = (),
     ) -> Iterator[Layout]:
         """None: the layouts are all that there is."""
         return iter(())

@@ -49,6 +49,8 @@ class Family:
     """`--set` keys that the search gives it, where the user left them open."""
     batch: Batch | None = None
     """The only cut that is tried; None: all of the job's."""
+    from_size: int = 1
+    """The smallest micro batch that is tried."""
 
     def own(self, workload: Workload) -> Workload:
         """The job with the family's own settings."""

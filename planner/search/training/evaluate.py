@@ -482,9 +482,10 @@ class Evaluator(BaseEvaluator[Workload]):
 
 
 def _words(family: Family) -> tuple[object, ...]:
-    """What tells families apart whose model is not cut into stages."""
+    """What tells the streams of families apart whose model is not cut into stages: the allocator's settings do not."""
     degrees = (family.tensor_parallel, family.expert_parallel, family.context_parallel, family.replicas or 0)
-    return (family.strategy.name, str(family.offload), str(family.checkpointing), *degrees, *family.settings)
+    settings = (one for one in family.settings if not one[0].startswith("alloc."))
+    return (family.strategy.name, str(family.offload), str(family.checkpointing), *degrees, *settings)
 
 
 def _worst(plan: RankPlan, micro_batch: int) -> tuple[RankPlan, MemoryProfile]:

@@ -3,9 +3,10 @@ leave no room, less that is computed again, several micro batches to a step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
+from gpu_plan.planner.memory.allocator.pools import least_reserved
 from gpu_plan.planner.search.ranking.rules import LONGER, Ranking, is_cramped, standing
-from gpu_plan.planner.search.task import Rejected
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.strategy.traits import Offload
@@ -32,42 +33,63 @@ def unresharded(evaluator: Evaluator, families: Sequence[Family], plans: Sequenc
 
 
 def expanded(
-    evaluator: Evaluator,
-    ranking: Ranking,
-    plans: Sequence[StepJudgement],
-    rejected: Sequence[Rejected[StepJudgement]],
+    evaluator: Evaluator, ranking: Ranking, plans: Sequence[StepJudgement], others: Sequence[StepJudgement]
 ) -> Iterator[Family]:
-    """Families that keep to the devices, whose tensors leave room there and whose allocator does not surely, with
-    segments that grow: blocks of one size then serve another. torch's own message on running out of memory advises it
-    (pytorch c10/cuda/CUDACachingAllocator.cpp: malloc), torchtitan's run_train.sh and axolotl's
+    """Families that keep to the devices, of which a micro batch leaves room for its tensors there and its allocator
+    does not surely, with segments that grow: blocks of one size then serve another. torch's own message at the end of
+    memory advises it (pytorch c10/cuda/CUDACachingAllocator.cpp: malloc), torchtitan's run_train.sh and axolotl's
     set_pytorch_cuda_alloc_conf set it. No trace is made.
 
-    Tried of families none of whose plans surely fits, where nothing that does is as fast. `plans` is read as it grows.
+    Tried where nothing that surely fits is as fast, a smaller micro batch of the same family or any other; of such a
+    family what is larger alone. `plans` is read as it grows; `others` is whatever else was judged.
     """
-    fit = {plan.family for plan in plans if plan.device_verdict == "fits"}
-    known = [*plans, *(one.judgement for one in rejected)]
-    short = {plan.family: plan for plan in reversed(known) if plan.family not in fit and by_blocks(evaluator, plan)}
-    for plan in sorted(short.values(), key=ranking.expected):
+    fit = {plan.family: plan for plan in plans if plan.device_verdict == "fits"}
+    short: dict[Family, list[StepJudgement]] = {}
+    for plan in chain(plans, others):
+        own = fit.get(plan.family)
+        beside = plan.device_verdict != "fits" if own is None else _larger(plan, own)
+        if beside and by_blocks(evaluator, plan):
+            short.setdefault(plan.family, []).append(plan)
+    for family, known in sorted(short.items(), key=lambda item: min(map(ranking.expected, item[1]))):
         fitting = [one for one in plans if standing(one) == 0]
-        if not fitting or ranking.expected(plan) * LONGER < ranking.expected(ranking.fastest(fitting)):
-            yield grown(plan.family)
+        least = min(map(ranking.expected, known))
+        if not fitting or least * LONGER < ranking.expected(ranking.fastest(fitting)):
+            yield grown(family, min(plan.batch.micro_batch for plan in known) if family in fit else 1)
 
 
-def grown(family: Family) -> Family:
-    """The same with segments that grow."""
-    return replace(family, settings=((EXPANDS, "true"),))
+def _larger(plan: StepJudgement, fits: StepJudgement) -> bool:
+    """Whether a plan would have been taken before one of its family that fits, had its allocator let it, and may surely
+    fit with segments that grow."""
+    if plan.samples_per_second <= LONGER * fits.samples_per_second:
+        return False
+    stream, outside = plan.stream, sum(term.high for term in plan.terms)
+    least = least_reserved(stream.event_sign, stream.event_tensor, stream.sizes(plan.replayed), stream.cuda_stream)
+    return least + outside <= plan.capacity_bytes
+
+
+def from_size(cuts: list[Batch], size: int) -> list[Batch]:
+    """Cuts of at least a micro batch, which is tried as well where only the number of micro batches is free."""
+    larger = [cut for cut in cuts if cut.micro_batch >= size]
+    if size == 1 or (larger and larger[0].micro_batch == size):
+        return larger
+    return [replace(cuts[0], micro_batch=size), *larger]
+
+
+def grown(family: Family, size: int = 1) -> Family:
+    """The same with segments that grow, from a micro batch on."""
+    return replace(family, settings=((EXPANDS, "true"),), from_size=size)
 
 
 def by_blocks(evaluator: Evaluator, plan: StepJudgement) -> bool:
-    """Whether a plan of the job's own class may not fit by what its allocator holds beyond tensors alone, of which
-    nothing was said."""
+    """Whether a plan of the job's own class has room for its tensors, so that what its allocator holds beyond them, of
+    which nothing was said, alone may keep it from fitting."""
     given = any(key.startswith("alloc.") for key, _ in evaluator.workload.settings)
     if given or evaluator.cluster.gpu.vendor != "nvidia":  # of ROCm nothing was read
         return False
     family = plan.family
     own = family.pipeline is None and family.layout is None and not family.settings and family.batch is None
-    room = plan.simulated is not None and plan.least_bytes <= plan.capacity_bytes
-    return own and room and not plan.offloads and not plan.conditions and plan.device_verdict != "fits"
+    room = not plan.states_only and plan.least_bytes <= plan.capacity_bytes
+    return own and room and not plan.offloads and not plan.conditions
 
 
 def sparser(
@@ -87,7 +109,7 @@ def sparser(
     for family in families:
         if family.checkpointing is not Checkpointing.FULL or family.copy_ranks > 1:
             continue
-        if replace(family, checkpointing=first.checkpointing) != replace(first, settings=()):
+        if replace(family, checkpointing=first.checkpointing) != replace(first, settings=(), from_size=1):
             continue
         if _fits(family, plans):
             yield replace(family, checkpointing=Checkpointing.SELECTIVE)

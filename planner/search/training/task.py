@@ -25,6 +25,7 @@ from gpu_plan.planner.search.training.finer import (
     by_blocks,
     computes_less,
     expanded,
+    from_size,
     grown,
     sparser,
     too_slow,
@@ -80,8 +81,9 @@ class TrainingTask:
         stages = 1 if family.pipeline is None else family.pipeline.degree
         stages = stages if family.layout is None else family.layout.pipeline
         if family.copy_ranks == self._sharing:
-            return self.cuts
-        return batches(self._workload, self._cluster.world_size // family.copy_ranks, stages)
+            return from_size(self.cuts, family.from_size)
+        cuts = batches(self._workload, self._cluster.world_size // family.copy_ranks, stages)
+        return from_size(cuts, family.from_size)
 
     def families(self) -> Iterator[Family]:
         """As the options leave them, simplest first. UsageError for checkpointing that the model does not have.
@@ -146,12 +148,13 @@ class TrainingTask:
         ranking: Ranking,
         plans: Sequence[StepJudgement],
         rejected: Sequence[Rejected[StepJudgement]] = (),
+        others: Sequence[StepJudgement] = (),
     ) -> Iterator[Family]:
         """What is gathered stays; the allocator's segments grow; less of the layers is computed again, and a step takes
         several micro batches, unless the loop is the user's, to which nothing from outside says so."""
         families = list(self.families())
         yield from unresharded(self.evaluator, families, plans)
-        yield from expanded(self.evaluator, ranking, plans, rejected)
+        yield from expanded(self.evaluator, ranking, plans, [*others, *(one.judgement for one in rejected)])
         if self._script is None:
             yield from sparser(self.evaluator, families, ranking, plans)
             yield from accumulated(self.evaluator, self._cluster.world_size, ranking, plans)
@@ -375,7 +378,8 @@ class TrainingTask:
             judgement = trial.evaluator.simulate(trial.evaluator.judge(family, batch))
             if trial._runs(judgement):
                 return judgement if roomier is None or not judgement.offloads else roomier
-            if roomier is None and by_blocks(trial.evaluator, judgement):
+            short = judgement.device_verdict != "fits"
+            if roomier is None and short and by_blocks(trial.evaluator, judgement):
                 other = trial.evaluator.simulate(trial.evaluator.judge(grown(family), batch))
                 roomier = other if trial._runs(other) else None
         return roomier

@@ -70,7 +70,7 @@ class Sharded:
         self.replicated = replicated
         self.asked: list[Cluster] = []
 
-    def finer(self, ranking: object, plans: object, rejected: object = ()) -> Iterator[object]:
+    def finer(self, ranking: object, plans: object, rejected: object = (), others: object = ()) -> Iterator[object]:
         return iter(())
 
     def hopeless(self, family: object, ranking: object, plans: object) -> None:

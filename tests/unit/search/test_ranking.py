@@ -165,6 +165,17 @@ def test_what_may_not_fit_is_told_where_what_fits_offloads_and_is_much_slower() 
     assert may_do_without([other, judged("offloads too", (1.0,), parts=105)]) is None
 
 
+def test_what_may_not_fit_is_told_where_it_is_much_faster_though_nothing_offloads() -> None:
+    first, second = judged("first", (2.0,)), judged("second", (2.4,))
+    needs = Term(name="context", low=GIB // 2, expected=GIB // 2, high=3 * GIB, basis="measured", source="a test")
+    tight = replace(judged("tight", (1.0,), used=15), terms=(needs,))
+    sentence = why(RANKING, [first, second, tight])
+    assert sentence is not None
+    assert sentence.endswith("; tight takes 0.50 times as long (0.45 to 0.56), but may not fit the device")
+    assert may_do_without([first, second, tight]) is None, "the first line is for what keeps the node's RAM"
+    assert "tight" not in str(why(RANKING, [first, second, replace(tight, times=(1.9,))]))
+
+
 def test_what_needs_ram_that_is_not_known_goes_last_and_says_so() -> None:
     needy = judged("needy", (1.0,), host=180, usual_host_bytes=64 * GIB)
     slow = judged("slow", (9.0,))
