@@ -47,21 +47,25 @@ def expanded(
     short: dict[Family, list[StepJudgement]] = {}
     for plan in chain(plans, others):
         own = fit.get(plan.family)
-        beside = plan.device_verdict != "fits" if own is None else _larger(plan, own)
+        beside = plan.device_verdict != "fits" if own is None else _faster(plan, own)
         if beside and by_blocks(evaluator, plan):
             short.setdefault(plan.family, []).append(plan)
     for family, known in sorted(short.items(), key=lambda item: min(map(ranking.expected, item[1]))):
-        fitting = [one for one in plans if standing(one) == 0]
-        least = min(map(ranking.expected, known))
-        if not fitting or least * LONGER < ranking.expected(ranking.fastest(fitting)):
-            yield grown(family, min(plan.batch.micro_batch for plan in known) if family in fit else 1)
+        fastest = min((ranking.expected(one) for one in plans if standing(one) == 0), default=None)
+        better = [plan for plan in known if fastest is None or ranking.expected(plan) * LONGER < fastest]
+        if better and family not in fit:
+            yield grown(family)
+        elif sizes := [plan.batch.micro_batch for plan in better if _has_room_grown(plan)]:
+            yield grown(family, min(sizes))
 
 
-def _larger(plan: StepJudgement, fits: StepJudgement) -> bool:
-    """Whether a plan would have been taken before one of its family that fits, had its allocator let it, and may surely
-    fit with segments that grow."""
-    if plan.samples_per_second <= LONGER * fits.samples_per_second:
-        return False
+def _faster(plan: StepJudgement, fits: StepJudgement) -> bool:
+    """Whether a plan would have been taken before one of its family that fits, had its allocator let it."""
+    return plan.samples_per_second > LONGER * fits.samples_per_second
+
+
+def _has_room_grown(plan: StepJudgement) -> bool:
+    """Whether it may surely fit with segments that grow, which needs its stream and no simulation."""
     stream, outside = plan.stream, sum(term.high for term in plan.terms)
     least = least_reserved(stream.event_sign, stream.event_tensor, stream.sizes(plan.replayed), stream.cuda_stream)
     return least + outside <= plan.capacity_bytes
