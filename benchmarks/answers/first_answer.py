@@ -62,6 +62,11 @@ JOBS = {
         goal="1.3 times the class, processor time",
         imports="LlamaForCausalLM",
     ),
+    "an 8B that is traced": Job(
+        words=("ibm-granite/granite-3.2-8b-instruct", "--gpus", "8xH100"),
+        goal="1.3 times the class, processor time",
+        imports="GraniteForCausalLM",
+    ),
     "DeepSeek-V3": Job(
         words=("deepseek-ai/DeepSeek-V3", "--gpus", "4x8xH200"),
         goal="twice the class, processor time",

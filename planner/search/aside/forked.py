@@ -181,6 +181,7 @@ def _work(
     done: list[int] = []
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells what is known, and ends its workers
+        _silent()
         gc.disable()
         with suppress(OSError):  # of the user's allowance nothing is left: it waits for its reader more often
             fcntl(pipe, _SET_SIZE, _PIPE)
@@ -196,6 +197,13 @@ def _work(
                 _write(pipe, part + _MORE, _made(work[1], part))
     finally:
         os._exit(0)
+
+
+def _silent() -> None:
+    """Nothing is read or written, and whoever waits for the end of this process's parent waits for that alone."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nowhere, stream)
 
 
 def _made(work: Callable[[int], object], part: int) -> bytes:

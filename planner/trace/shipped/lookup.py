@@ -29,7 +29,11 @@ _SPLITS_BELOW = 64
 def book_name(model: str, digest: str, kind: str = "traces", adapter: str = "") -> str:
     """File of a model whose config has this digest: its traces, or with `facts` what it is alone; under an adapter, by
     its key, the name among those of `ADAPTED`."""
-    return f"{model.replace('/', '--')}.{digest[:_DIGITS]}{_word(adapter)}.{kind}"
+    return f"{_file_word(model)}.{digest[:_DIGITS]}{_word(adapter)}.{kind}"
+
+
+def _file_word(model: str) -> str:
+    return model.replace("/", "--")
 
 
 def _word(adapter: str) -> str:
@@ -133,6 +137,8 @@ def find_shipped(
         return None
     try:
         book = read_book(path.read_bytes())
+        if not path.name.startswith(f"{_file_word(book.model)}."):
+            raise DamagedBookError(f"it is that of {book.model}")
     except (OSError, DamagedBookError) as problem:
         note(_damaged(path, problem))
         return None

@@ -1,8 +1,13 @@
 """What classes say of how they are split, read from their source, and what follows without a trace."""
 
+import ast
+import re
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpu_plan.planner.hardware.cluster import parse_cluster
@@ -10,6 +15,7 @@ from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.training.degrees import expert_degrees, replica_counts, tensor_degrees
 from gpu_plan.planner.search.training.evaluate import Evaluator
+from gpu_plan.planner.search.training.least.together import _of_losses
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.collectives import Group, group_of
 from gpu_plan.planner.speed.model import Collective
@@ -33,6 +39,33 @@ def test_plans_are_those_of_the_classes_source() -> None:
     assert parallel_plan("llama", EXPERT) is None
     assert parallel_plan(None, TENSOR) is None
     assert parallel_plan("../llama", TENSOR) is None
+
+
+def test_every_rank_gets_whole_logits_by_whatever_style_a_head_has() -> None:
+    """The bound of ranks that share a copy counts their loss whole (search/training/least/together.py)."""
+    package = find_spec("transformers")
+    if package is None or package.origin is None:
+        pytest.skip("transformers is not installed")
+    folder = Path(package.origin).parent / "models"
+    found = {
+        style
+        for path in folder.glob("*/modeling_*.py")
+        for plan in re.findall(r"^ +_tp_plan = (\{.*\})$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for style in ast.literal_eval(plan).values()
+    }
+    assert found == {"colwise_gather_output", "rowwise_split_input"}
+
+
+def test_the_loss_is_no_part_of_what_ranks_share() -> None:
+    """Of the head's products half is counted, of the loss over its logits all."""
+    names = ["", "lm_head", "model.layers.0.mlp.gate_proj"]
+    trace = SimpleNamespace(
+        modules=names,
+        op_module=np.array([0, 0, 1, 2]),
+        op_flops_fixed=np.array([0.0, 7.0, 1.0, 1.0]),
+        op_flops_per_sample=np.zeros(4),
+    )
+    assert _of_losses(trace).tolist() == [True, False, False, False]  # type: ignore[arg-type]
 
 
 def parameter(name: str, *shape: int) -> Any:

@@ -78,6 +78,18 @@ def test_a_damaged_book_is_named_and_passed_over(path, tmp_path, damage):
     assert "traced anew" in said[0]
 
 
+def test_a_book_under_the_name_of_another_model_is_passed_over(path, tmp_path):
+    """A sound book, copied over another one's file: its traces stand for another model."""
+    other = next(BOOKS.glob("Qwen--Qwen2.5-7B.*.traces"))
+    (tmp_path / path.name).write_bytes(other.read_bytes())
+    said = []
+    assert find_shipped(resolve(LLAMA).digest, said.append, tmp_path) is None
+    assert said == [
+        f"the shipped traces {path.name} cannot be read (it is that of Qwen/Qwen2.5-7B): traced anew; install gpu-plan"
+        " again"
+    ]
+
+
 def test_other_code_is_traced_and_told(path, monkeypatch):
     book = read_book(path.read_bytes())
     monkeypatch.setattr(module, "_difference", lambda *_: "transformers/x.py of transformers 9")

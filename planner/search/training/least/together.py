@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.search.training.candidates import Batch, Family
@@ -226,7 +227,8 @@ class Bounds:
             shared = tokens or self._cuts_sequence
             whole = set() if shared else replicated(trace.modules, layout.blocks, layout.final_norm, self._plan)
             places = [place for place, module in enumerate(trace.modules) if module in whole]
-            share = np.where(np.isin(trace.op_module, places), 1.0, 1.0 / degree)
+            left = np.isin(trace.op_module, places) if shared else np.isin(trace.op_module, places) | _of_losses(trace)
+            share = np.where(left, 1.0, 1.0 / degree)
             self._parts[name] = replace(
                 trace,
                 op_flops_fixed=trace.op_flops_fixed * share,
@@ -269,6 +271,18 @@ class Bounds:
             for phase, all_of_it in named
             for elements, count in Counter(all_of_it).items()
         ]
+
+
+def _of_losses(trace: StepTrace) -> NDArray[np.bool_]:
+    """Operators that the model itself runs, no products among them: its loss, which every rank computes of all logits.
+
+    Whatever style a head has, each rank gets them whole: transformers 5.23 distributed/tensor_parallel.py:
+    `colwise_gather_output` puts out what is replicated, `rowwise_split_input` sums.
+    """
+    own = [place for place, module in enumerate(trace.modules) if not module]
+    products = (trace.op_flops_fixed > 0) | (trace.op_flops_per_sample > 0)
+    found: NDArray[np.bool_] = np.isin(trace.op_module, own) & ~products
+    return found
 
 
 def _under_experts(module: str, experts: frozenset[str]) -> bool:

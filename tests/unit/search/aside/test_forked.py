@@ -114,6 +114,11 @@ def test_a_worker_outlives_an_interrupt_of_the_terminal(forks):
     assert all_of(interrupted, first=ended) == list(PARTS)
 
 
+def test_a_worker_keeps_no_stream_open(forks):
+    found = all_of(lambda part: [os.readlink(f"/proc/self/fd/{stream}") for stream in range(3)], first=ended)
+    assert found == [[os.devnull] * 3] * 20
+
+
 def test_nothing_is_forked_where_the_system_refuses(monkeypatch):
     def refused() -> int:
         raise BlockingIOError("no more processes")
