@@ -192,3 +192,10 @@ def test_what_they_do_not_run_is_one_line(
     told = capsys.readouterr().err.strip()
     assert said in told
     assert len(told.splitlines()) == 1
+
+
+def test_a_loss_in_one_with_the_head_has_no_prediction_layers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sets = [word for key in ("mtp_layers=1", "cross_entropy=verl-fused") for word in ("--set", f"megatron.{key}")]
+    words = [str(folder / "own"), *WORDS, "--strategy", "megatron", "--seq-len", "40", "--micro-batch", "2", *sets]
+    assert main(words) == 2
+    assert "add --set megatron.mtp_layers=0" in capsys.readouterr().err

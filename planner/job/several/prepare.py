@@ -170,6 +170,8 @@ class _Job:
         if whole:
             words["strategy"] = unsharded(1).name
         self._check_spread(model, words.get("strategy"))
+        if runs_own_model(model.word("strategy")) and not model.megatron:
+            model = replace(model, megatron=self.job.anchor.megatron)  # the workers' own, of all their models
         inner = replace(self._inner(tuple(words.items())), settings=self._settings(model))
         return prepare_training(inner, cluster, self.sources[model.role], self.note, self.openers).task.evaluator
 

@@ -338,7 +338,8 @@ def test_openrlhf_dpo() -> None:
             .replace("actor.ppo_micro_batch_size_per_gpu=16", "actor.megatron.tensor_model_parallel_size=4"),
             "plan MODEL --gpus SPEC --strategy megatron --tp 4 --attention flash --checkpointing none --set"
             " megatron.cross_entropy=verl"
-            " --set megatron.overlap=false --set megatron.gradient_fusion=false --set megatron.deallocate_outputs=false"
+            " --set megatron.overlap=false --set megatron.mtp_layers=0 --set megatron.gradient_fusion=false"
+            " --set megatron.deallocate_outputs=false"
             " --set megatron.activation_fusion=false",
         ),
         (
@@ -359,7 +360,7 @@ def test_openrlhf_dpo() -> None:
                 ).removeprefix("actor_rollout_ref."),
             ),
             "--pp 2 --ep 8 --vpp 1 --attention flash --checkpointing full --set megatron.cross_entropy=verl"
-            " --set megatron.overlap=false --set"
+            " --set megatron.overlap=false --set megatron.mtp_layers=0 --set"
             " megatron.gradient_fusion=true --set megatron.deallocate_outputs=false --set megatron.recompute_layers=2"
             " --set megatron.first_layers=4",
         ),

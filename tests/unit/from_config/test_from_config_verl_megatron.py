@@ -57,7 +57,8 @@ def test_workers_have_the_degrees_of_the_file() -> None:
     for one in (actor, reference):
         assert (one["tensor_parallel"], one["pipeline_parallel"], one["between"]) == (2, 2, "host")
     assert actor["settings"] == [
-        "megatron.cross_entropy=verl", "megatron.overlap=false", "megatron.gradient_fusion=false",
+        "megatron.cross_entropy=verl", "megatron.overlap=false", "megatron.mtp_layers=0",
+        "megatron.gradient_fusion=false",
         "megatron.deallocate_outputs=false", "megatron.activation_fusion=false",
     ]  # fmt: skip
     # megatron.yaml: recompute_granularity is null; no FSDP worker's default stands.

@@ -80,6 +80,8 @@ def check(asked: Asked, estimator: str) -> None:
         _check_degrees(asked, CRITIC, "a critic")
     if asked.flag("reward_model.enable"):
         raise of_megatron(asked, "reward_model.enable: a second engine")
+    if asked.flag(f"{MODEL}.mtp.enable"):
+        raise of_megatron(asked, "mtp.enable: layers that predict further tokens")
     if asked.count(f"{MODEL}.lora.rank") or asked.count(f"{MODEL}.lora_rank"):
         raise of_megatron(asked, "lora: adapters")
     if (_said(asked, "virtual_stages") or 1) > 1:
@@ -172,6 +174,7 @@ def _settings(asked: Asked, whose: str) -> Iterator[str]:
         loss = "verl-fused" if asked.flag(f"{MODEL}.use_fused_kernels") else "verl-entropy" if entropy else "verl"
         yield f"megatron.cross_entropy={loss}"
     yield "megatron.overlap=false"
+    yield "megatron.mtp_layers=0"  # config_converter.py asks for none; hf_model.yaml: mtp.enable is false
     for setting, key, usual in _FLAGS:
         own = f"{whose}{_OVERRIDES}.{key}"
         flag = asked.flag(own) if asked.says(own) else usual

@@ -42,6 +42,11 @@ def refusal(evaluator: Judge, layout: Layout, cuts: Sequence[Batch]) -> str | No
         problem = settings.refused_instances(dict(workload.settings), model, layout, evaluator.cluster.world_size)
     if problem is not None:
         return problem
+    if model.next_tokens and layout.cross_entropy in _WITHOUT_PREDICTIONS:
+        return (
+            f"--set megatron.cross_entropy={layout.cross_entropy} is of models without layers that predict further"
+            " tokens: add --set megatron.mtp_layers=0"
+        )
     if model.positions and workload.seq_len > model.positions:
         return f"--seq-len {workload.seq_len} is more than the model's {model.positions} positions"
     if not runnable(layout, cuts):
@@ -220,6 +225,7 @@ _COMMON = ("megatron.", "clip.", "memory.", "alloc.", "gpu.", "attention.")
 """Beginnings of settings that say something about a job whoever runs it."""
 
 
+_WITHOUT_PREDICTIONS = ("verl-fused", "verl-value")
 _OF_EXPERTS = {"dispatcher", "router_dtype", "grouped_experts", "expert_capacity", "expert_load"}
 
 
