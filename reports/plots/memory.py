@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -194,6 +195,8 @@ _MARKS = {"fits": ("o", "#59a14f", "fits"), "tight": ("D", "#f28e2b", "tight"), 
 
 _NAMED = 6
 """Plans of the front whose names are drawn."""
+_OFFSETS = ((6, -9), (6, 5), (6, -19), (6, 15), (6, -29))
+"""Points beside a plan at which its name may stand."""
 
 
 def _draw_points(axes: Any, document: PlanDocument, evaluated: Sequence[Candidate]) -> None:
@@ -209,9 +212,6 @@ def _draw_points(axes: Any, document: PlanDocument, evaluated: Sequence[Candidat
         # Between two plans there is none: with that much memory the one before is the fastest.
         line = zip(*(at for at, _, _ in front), strict=True)
         axes.plot(*line, color=EDGE, linewidth=1.4, zorder=2, drawstyle="steps-post", label="fastest in that memory")
-    for at, label, is_best in front[:_NAMED]:
-        if not is_best:
-            axes.annotate(label, at, (6, -9), textcoords="offset points", fontsize=7, color=MUTED, zorder=6)
     axes.axvline(capacity, color=ALARM, linewidth=1.2, zorder=3)
     if best is not None and best.memory is not None and best.speed is not None:
         at = _point(best, tokens)
@@ -222,11 +222,27 @@ def _draw_points(axes: Any, document: PlanDocument, evaluated: Sequence[Candidat
         )  # fmt: skip
     axes.set_ylim(0, max(_point(one, tokens)[1] for one in evaluated) * 1.18)
     axes.set_xlim(0, max(capacity, *(_point(one, tokens)[0] for one in evaluated)) * 1.05)
+    name_points(axes, [(at, label) for at, label, is_best in front[:_NAMED] if not is_best])
     axes.tick_params(labelsize=8.5)
     axes.set_xlabel("GiB used on the worst rank", fontsize=9, color=MUTED)
     axes.set_ylabel(f"{'tokens' if tokens else 'samples'} per second, all GPUs", fontsize=9, color=MUTED)
     axes.grid(color=GRID, linewidth=0.6, zorder=0)
     axes.set_axisbelow(True)
+
+
+def name_points(axes: Any, points: Sequence[tuple[tuple[float, float], str]]) -> None:
+    """Labels beside their points, each where it crosses no other one: below, above, further below. Limits are set."""
+    taken: list[Any] = []
+    canvas: Any = FigureCanvasAgg(axes.figure)
+    renderer = canvas.get_renderer()
+    for at, label in points:
+        for offset in _OFFSETS:
+            drawn = axes.annotate(label, at, offset, textcoords="offset points", fontsize=7, color=MUTED, zorder=6)
+            box = drawn.get_window_extent(renderer)
+            if not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                break
+            drawn.remove()
 
 
 def _point(candidate: Candidate, tokens: bool) -> tuple[float, float]:

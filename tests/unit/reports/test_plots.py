@@ -8,7 +8,7 @@ import pytest
 from gpu_plan import cli
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.units import GIB
-from gpu_plan.reports.plots.memory import breakdown, pareto, shown_candidates
+from gpu_plan.reports.plots.memory import breakdown, name_points, pareto, shown_candidates
 from gpu_plan.reports.plots.style import as_file, inline_svg, shortened
 from gpu_plan.reports.plots.sweep import curves, heatmap, positions
 from gpu_plan.reports.plots.targets import KINDS, read_target
@@ -50,6 +50,20 @@ def test_a_document_without_figures_is_drawn_as_such() -> None:
 def test_files_are_the_same_each_time(form: str) -> None:
     document = llama_on_8xh100()
     assert as_file(breakdown(document), form) == as_file(breakdown(document), form)
+
+
+def test_names_of_plans_that_lie_together_cross_no_other_one() -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure(figsize=(9.6, 3.4)).subplots()
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 5000)
+    named = [((10.0 + 2 * one, 3000.0 + 10 * one), f"a plan of some length, number {one}") for one in range(4)]
+    name_points(axes, named)
+    renderer = axes.figure.canvas.get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    assert len(boxes) == len(named)
+    assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
 
 
 def test_a_part_of_a_page_takes_its_colours_and_scales() -> None:
