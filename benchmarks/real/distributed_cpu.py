@@ -158,9 +158,8 @@ NOTES = (
     "in fp32 as traced. Curves that differ with equal figures: scratch of CPU kernels (flash attention's reordered "
     "operands in bf16, convolutions, histograms of experts), which never stood at a peak.",
     "",
-    "Under ZeRO-3 three of nineteen architectures differ, by at most 1.7 % of the peak (docs/accuracy.md says "
-    "why): Mamba and Jamba, whose scans run as reference code on a CPU and whose linear layers DeepSpeed "
-    "exchanges, and ViT, which reads a weight that is partitioned.",
+    "Under ZeRO-3 two of nineteen architectures differ, by at most 1.5 % of the peak: Mamba and Jamba, whose linear "
+    "layers DeepSpeed exchanges for its own (docs/accuracy.md).",
 )
 
 

@@ -157,6 +157,9 @@ class ModuleLayout:
     viewed: tuple[str, ...] = ()
     """`numberless` names of parameters that a step used through views which autograd keeps, outside of torch's linear
     function."""
+    read: tuple[str, ...] = ()
+    """`numberless` names of parameters that a module above their own reads while theirs does not run, each with a space
+    and how many parts of the name are that module's: `layers.#.mixer.conv1d.weight 3`."""
 
 
 @dataclass(slots=True, weakref_slot=True, kw_only=True)

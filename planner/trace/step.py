@@ -44,6 +44,7 @@ from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open
 from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.modules import ModuleTracker
+from gpu_plan.planner.trace.recording.reads import Reads
 from gpu_plan.planner.trace.recording.recorder import Recorder
 from gpu_plan.planner.trace.setup.autocast import Autocast
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
@@ -79,6 +80,7 @@ class Session:
         inputs = {name: v for name, v in batch.tensors.items() if isinstance(v, torch.Tensor)}
         recorder.know([*map(local_tensor, self.model.parameters()), *self.model.buffers(), *inputs.values()])
         autocast = _autocast_of(self.variant.regime)
+        reads = Reads(self.model, tracker)
         regions = self._regions()
         with contextlib.ExitStack() as stack:
             if self.variant.regime.float8 == "gathered":
@@ -99,6 +101,8 @@ class Session:
             stack.enter_context(autocast_visible(autocast))
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)
+            if self.variant.compilation is None:
+                stack.enter_context(reads.watched())
             stack.enter_context(recorder)
             if (flash := implementation_of(self.model)) is not None:
                 refuse_device(flash, getattr(self.profile, "capability", None))
@@ -135,6 +139,7 @@ class Session:
             tokens=tokens,
             notes=(*assumed, *batch.notes),
             viewed=frozenset(numberless(name) for name, weight in named if recorder.views(local_tensor(weight))),
+            read=reads.names(),
         )
 
     @contextlib.contextmanager

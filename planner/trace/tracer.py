@@ -174,7 +174,11 @@ class Tracer:
                 tuple(recordings),
                 parameter_infos(self.model),
                 buffer_sizes(self.model),
-                replace(layout_of(self.model), viewed=tuple(sorted(recordings[0].viewed))),
+                replace(
+                    layout_of(self.model),
+                    viewed=tuple(sorted(recordings[0].viewed)),
+                    read=tuple(sorted(recordings[0].read)),
+                ),
                 self.notes,
                 unsettled=unsettled,
             )

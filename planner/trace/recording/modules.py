@@ -119,6 +119,13 @@ class ModuleTracker:
             self._bounds.append(number)
             self._owners.append(index)
 
+    def reader(self, module: nn.Module) -> str | None:
+        """The module that runs forward and reads a weight of `module`, which does not run; None for any other read."""
+        idle = len(self._stack) < 2 or self._in_backward or self._quiet
+        if idle or self._index.get(id(module)) in self._stack:
+            return None
+        return self._names[self._stack[-1]]
+
     def start_backward(self) -> None:
         self._own(0)
         self._in_backward = True

@@ -60,7 +60,7 @@ _OTHERS = (
     RankCase(architecture="llama-3", strategy="zero3", settings={**PARTED, "zero.max_reuse_distance": "20000"}),
     RankCase(architecture="llama-3", strategy="zero3", settings={**PARTED, "zero.sub_group_size": "30000"}),
     RankCase(architecture="qwen2", strategy="zero3", settings={**PARTED, "zero.overlap_comm": "false"}),
-    *(RankCase(architecture=name, strategy="zero3", settings=PARTED) for name in ("t5", "esm-2", "qwen3-next")),
+    *(RankCase(architecture=name, strategy="zero3", settings=PARTED) for name in ("t5", "esm-2", "qwen3-next", "vit")),
 )
 TWO_RANKS = tuple({case.label(): case for case in (*_MATRIX, *_OTHERS)}.values())
 """The rest on two ranks."""

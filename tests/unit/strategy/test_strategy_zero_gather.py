@@ -137,6 +137,19 @@ def test_weights_of_two_types_are_gathered_by_a_call_each() -> None:
     assert sorted(diary.held.values()) == [5, 2 * 7]
 
 
+def test_what_a_module_reads_of_another_is_gathered_with_its_backward() -> None:
+    """parameter_offload.py: register_external_parameter: unknown in the first forward, the reader's own behind it."""
+    coordinator, _ = small({1: [0]}, [8])
+    coordinator.read = {0: [0]}
+    coordinator.begin(0)
+    coordinator.fetch(0, 0, backward=False)
+    assert coordinator.present() == frozenset()
+    coordinator.fetch(0, 0, backward=True)
+    assert coordinator.present() == {0}
+    coordinator.release(0, 0, backward=True)
+    assert coordinator.present() == frozenset()
+
+
 def test_a_weight_stays_while_another_module_uses_it() -> None:
     coordinator, diary = small({0: [0], 1: [0]}, [8])
     coordinator.begin(0)

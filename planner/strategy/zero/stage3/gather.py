@@ -99,6 +99,8 @@ class Coordinator(Generic[At]):
     """Parameters whose gathered storage autograd keeps from the forward pass to the module's backward."""
     in_graph: frozenset[int] = frozenset()
     """Parameters whose gathered storage the graph itself names until it is dropped: packed 4-bit weights."""
+    read: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Parameters of others that each module reads in forward: its own from the first backward on."""
     scale: Sequence[int] = ()
     """Elements of storage that one element of every parameter takes; none: one throughout."""
     gathers: Counter[Gather] = field(default_factory=Counter)
@@ -147,7 +149,7 @@ class Coordinator(Generic[At]):
             self._backward[module] = None
         if self._recorded is not None and not self._complete:
             self._recorded.append(module)
-        needed = self.owned.get(module)
+        needed = self._held_by(module, backward=backward)
         if needed:
             self._gather(at, needed, backward=backward, ahead=False)
             self._land_each(at, module, needed)
@@ -166,7 +168,7 @@ class Coordinator(Generic[At]):
         What a recomputation saves, torch/utils/checkpoint.py keeps as detached views (_recomputation_hook): of every
         weight, then.
         """
-        owned = self.owned.get(module, ())
+        owned = self._held_by(module, backward=backward)
         if backward:
             for parameter in owned:
                 self.forget_view(at, parameter)
@@ -186,9 +188,9 @@ class Coordinator(Generic[At]):
         """Modules whose input needs no gradient never tell that they are done."""
         for module in list(self._backward):
             # The backward of a module's operators lets go of what autograd had saved for them.
-            for parameter in self.owned.get(module, ()):
+            for parameter in self._held_by(module, backward=True):
                 self.forget_view(at, parameter)
-            for parameter in self.owned.get(module, ()):
+            for parameter in self._held_by(module, backward=True):
                 if parameter in self._users:
                     self._users[parameter].discard(module)
                 if parameter not in self.persistent:
@@ -217,6 +219,12 @@ class Coordinator(Generic[At]):
     def present(self) -> frozenset[int]:
         """Parameters that are whole, or on their way."""
         return frozenset(self._whole) | frozenset(self._flights)
+
+    def _held_by(self, module: int, *, backward: bool) -> Sequence[int]:
+        owned, read = self.owned.get(module, ()), self.read.get(module, ())
+        if not read or not (backward or self._complete):
+            return owned
+        return [*owned, *(parameter for parameter in read if parameter not in owned)]
 
     # -- gathering -------------------------------------------------------------------------------------------
 
@@ -335,7 +343,7 @@ class Coordinator(Generic[At]):
         passed = 0
         for step, module in enumerate(order):
             self._passed.append(passed)
-            for parameter in sorted(self.owned.get(module, ())):
+            for parameter in sorted(self._held_by(module, backward=False)):
                 self._trace.append((parameter, step))
                 self._uses.setdefault(parameter, []).append(step)
                 passed += self.numel[parameter]

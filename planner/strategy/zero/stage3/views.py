@@ -41,6 +41,26 @@ def viewed_parameters(trace: StepTrace) -> frozenset[int]:
 
 
 @of_trace
+def read_parameters(trace: StepTrace) -> dict[int, list[int]]:
+    """Parameters by the module that reads them while their own does not run, which DeepSpeed then takes for its own.
+
+    parameter_offload.py: ZeROOrderedDict.__getitem__ (register_external_parameter), from the first forward's read on.
+    """
+    levels: dict[str, list[int]] = {}
+    for entry in trace.layout.read:
+        name, _, count = entry.rpartition(" ")
+        levels.setdefault(name, []).append(int(count))
+    by_name = {name: index for index, name in enumerate(trace.modules)}
+    found: dict[int, list[int]] = {}
+    for index, parameter in enumerate(trace.parameters):
+        for level in levels.get(numberless(parameter.name), ()):
+            reader = by_name.get(".".join(parameter.name.split(".")[:level]))
+            if reader is not None:
+                found.setdefault(reader, []).append(index)
+    return found
+
+
+@of_trace
 def lookup_modules(trace: StepTrace) -> frozenset[int]:
     """Modules that look rows up by integers: their inputs have no gradient."""
     return _modules_with(trace, _LOOKUPS)

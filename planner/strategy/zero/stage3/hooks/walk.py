@@ -38,6 +38,7 @@ from gpu_plan.planner.strategy.zero.stage3.views import (
     lookup_modules,
     module_events,
     packed_in_graph,
+    read_parameters,
     recorded_exits,
     viewed_parameters,
 )
@@ -166,6 +167,7 @@ class _Walk:
             viewed=viewed_parameters(trace),
             in_graph=packed_in_graph(trace),
             scale=walked.parts.scale,
+            read=read_parameters(trace),
         )
         self._is_trainer = walked.context.stack.traits.is_trainer
         self._lookups = lookup_modules(trace)
