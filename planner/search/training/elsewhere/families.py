@@ -179,12 +179,14 @@ class TrainingElsewhere:
             best=None if best is None else sections_of(self.task, best, lost=False),
             rejected=None if rejected is None else sections_of(self.task, rejected.judgement, lost=True),
             others=tuple(
-                sections_of(self.task, one, lost=False)
-                if isinstance(one, StepJudgement) and one.verdict == "fits"
-                else None
+                sections_of(self.task, one, lost=False) if isinstance(one, StepJudgement) and self._leads(one) else None
                 for one in exact
             ),
         )
+
+    def _leads(self, one: StepJudgement) -> bool:
+        """Whether it may belong to the front: what it loses to here beats it everywhere."""
+        return one.verdict == "fits" and not any(beats(plan, one) for plan in self._held if plan is not one)
 
 
 def _of(more: Callable[[bool], Any], which: Callable[[SentSections], Sections | None]) -> Shown:
