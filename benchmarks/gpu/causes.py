@@ -94,6 +94,12 @@ _OF_THE_CPU = (
         "(pytorch aten/src/ATen/autocast_mode.cpp)",
     ),
     (
+        lambda case: case["peft"] == "qlora" and case["precision"] == "bf16-mixed",
+        "peft asks whether CUDA's autocast is on (tuners/lora/bnb.py: Linear4bit.forward, torch.is_autocast_enabled): "
+        "on a CPU the attention's 16-bit output is cast to the adapters' fp32 and back, one more copy a layer that "
+        "autograd keeps; and scales of NF4 weights, made before the profile begins, are in no figure of a CPU",
+    ),
+    (
         lambda case: case["checkpointing"] == "full",
         "each checkpoint keeps the state of the CPU's generator, 5,056 bytes, and a recomputation more of them "
         "(torch/utils/checkpoint.py: _checkpoint_without_reentrant_generator), which a GPU's run has in host memory",

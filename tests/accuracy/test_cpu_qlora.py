@@ -3,8 +3,10 @@
 In fp32 throughout: oneDNN's bf16 products take scratch on a CPU that a GPU has not.
 """
 
+import contextlib
 import warnings
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -24,7 +26,7 @@ from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Peft, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, measure, real_inputs, real_twin, training_step
-from tests.support.replay_cpu import measured, replayed, same_stream
+from tests.support.replay_cpu import Figures, measured, replayed, same_stream
 from tests.support.sample import sample
 
 bnb = pytest.importorskip("bitsandbytes", reason="the reference is the library itself")
@@ -58,18 +60,18 @@ def trace_of(double_quant: bool, checkpointing: Checkpointing) -> StepTrace:
     return tracer.trace(variant, BATCH)
 
 
-def real_model(double_quant: bool) -> Any:
+def real_model(double_quant: bool, loaded: torch.dtype = torch.float32, targets: tuple[str, ...] = TARGETS) -> Any:
     """What a user makes: transformers' own replacement, bitsandbytes' layers, peft's preparation and wrapping."""
     from transformers import BitsAndBytesConfig
     from transformers.integrations.bitsandbytes import replace_with_bnb_linear
     from transformers.quantizers.base import get_keys_to_not_convert
 
-    model: Any = real_twin(built(), torch.float32, "sdpa")
+    model: Any = real_twin(built(), loaded, "sdpa")
     weights = {name: module.weight.data for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     config = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
-        bnb_4bit_compute_dtype=torch.float32,
+        bnb_4bit_compute_dtype=loaded,
         bnb_4bit_use_double_quant=double_quant,
     )
     replace_with_bnb_linear(model, get_keys_to_not_convert(model), config)
@@ -80,7 +82,7 @@ def real_model(double_quant: bool) -> Any:
             ).to("cpu")
     model.is_loaded_in_4bit = True
     model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=list(TARGETS), task_type="CAUSAL_LM"))
+    return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=list(targets), task_type="CAUSAL_LM"))
 
 
 def reference_of(double_quant: bool, checkpointing: Checkpointing) -> Reference:
@@ -105,3 +107,52 @@ def test_every_allocation_and_free_in_order(double_quant: bool, checkpointing: C
     trace, reference = trace_of(double_quant, checkpointing), reference_of(double_quant, checkpointing)
     assert replayed(trace, BATCH) == measured(reference)
     assert same_stream(trace, BATCH, reference)
+
+
+def _mixed(kinds: tuple[str, ...], *, as_on_cuda: bool) -> tuple[Figures, Figures]:
+    """Planned and real, in bf16 by autocast, adapters around `kinds`."""
+    base = built()
+    adapter = Adapter(peft=Peft("qlora"), rank=4, targets=kinds, double_quant=False, compute_dtype="bfloat16")
+    tracer = Tracer(
+        model=adapt(base, spec_of(base, model_id="tiny"), adapter).model,
+        make_batch=lambda _, batch, seq_len: training_batch(base, batch=batch, seq_len=seq_len),
+        profile=CpuProfile(threads=1),
+        has_sequence=True,
+        fold=False,
+    )
+    variant = StepVariant(
+        regime=Regime(weights="float32", autocast="bfloat16"),
+        checkpointing=Checkpointing.NONE,
+        attention=Attention.SDPA,
+        stack=Stack.PLAIN,
+        seq_len=SEQ_LEN,
+    )
+    model = real_model(False, loaded=torch.bfloat16, targets=kinds).train()
+    forward = model.forward
+
+    def mixed(**inputs: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return forward(**inputs)
+
+    model.forward = mixed
+    told = mock.patch.object(torch, "is_autocast_enabled", return_value=True)
+    asked: Any = told if as_on_cuda else contextlib.nullcontext()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with asked:
+            reference = measure(training_step(model, real_inputs(training_batch(base, batch=BATCH, seq_len=SEQ_LEN))))
+    finally:
+        torch.set_num_threads(threads)
+    return replayed(tracer.trace(variant, BATCH), BATCH), measured(reference)
+
+
+def test_mixed_precision_equals_once_peft_hears_of_autocast() -> None:
+    """peft tuners/lora/bnb.py: Linear4bit.forward asks CUDA's autocast alone: on a CPU it casts the 16-bit output of
+    attention to the adapters' fp32, and autograd keeps one copy a layer more, that of the product's own cast."""
+    kinds = ("q_proj", "o_proj", "down_proj")
+    ours, real = _mixed(kinds, as_on_cuda=True)
+    assert ours == real
+    ours, real = _mixed(kinds, as_on_cuda=False)
+    copies = ARCHITECTURES["llama-3"].config()["num_hidden_layers"] * BATCH * SEQ_LEN * 256 * 2
+    assert real.forward_end - ours.forward_end == copies

@@ -130,9 +130,10 @@ def test_what_a_cpu_does_otherwise_is_named_and_what_is_left_too() -> None:
 
     part = {"part": "step above rest", "bytes": 1, "look": ""}
     assert of_the_cpu([line(), line(optimizer="adamw-8bit")]) == []
-    told = of_the_cpu([line(part, optimizer="adamw-8bit"), line(part, checkpointing="full"), line(part, peft="qlora")])
+    told = of_the_cpu([line(part, optimizer="adamw-8bit"), line(part, checkpointing="full"), line(part, peft="lora")])
     assert [text.rpartition(": ")[2] for text in told[:2]] == ["1 cases", "1 cases"]
-    assert told[2] == "not explained by these: Llama-3.2-1B s8 b1 peft=qlora"
+    assert told[2] == "not explained by these: Llama-3.2-1B s8 b1 peft=lora"
+    assert of_the_cpu([line(part, peft="qlora")])[0].startswith("peft asks whether CUDA's autocast is on")
 
 
 def test_causes_name_the_parts_that_differ() -> None:
