@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from tests.support.ranks.megatron.case import CASES, ITERATIONS, MegatronCase
+from tests.support.ranks.megatron.case import CASES, ITERATIONS, OF_VERL, MegatronCase
 from tests.support.ranks.megatron.replay import Values, least, replay, replayed, run_often
 
 pytestmark = pytest.mark.slow
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 @cache
 def runs(world_size: int) -> dict[str, list[tuple[Values, ...]]]:
     pytest.importorskip("megatron.core", reason="pip install --no-deps megatron-core==0.16.1")
-    return run_often([case for case in CASES if case.world == world_size], world_size)
+    return run_often([case for case in (*CASES, *OF_VERL) if case.world == world_size], world_size)
 
 
 def _figures(case: MegatronCase) -> list[tuple[int, int]]:
@@ -30,7 +30,7 @@ def _figures(case: MegatronCase) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.differs == 0.0], ids=MegatronCase.label)
+@pytest.mark.parametrize("case", [case for case in (*CASES, *OF_VERL) if case.differs == 0.0], ids=MegatronCase.label)
 def test_every_peak_of_every_rank_equals(case: MegatronCase) -> None:
     assert all(ours == theirs for ours, theirs in _figures(case))
 

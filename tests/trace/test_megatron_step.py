@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.accuracy.megatron.jobs import Job, profile
+from benchmarks.accuracy.megatron.jobs import Job, profile, stream
 from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.strategy.megatron.states import StateRules
@@ -118,6 +118,17 @@ def test_a_head_in_one_with_verls_loss_keeps_no_logits(tensor):
 
     last = [(words // tensor - 1) % 9504 + 1 for words in (131_072, 65_536)]
     assert beside(131_072) - beside(65_536) == (last[0] - last[1]) * 2 * (2 * 256)
+
+
+def test_a_head_in_one_with_its_loss_multiplies_once_more():
+    """Forward, both gradients, and the logits again in backward: a third more of the head's products."""
+
+    def flops(loss: str) -> float:
+        job = replace(JOB, model=replace(MODEL, layers=1), micro_batches=1, layout=Layout(cross_entropy=loss))
+        trace = stream(job, 0)[1]
+        return float(trace.op_flops_fixed.sum() + 2 * trace.op_flops_per_sample.sum())
+
+    assert flops("verl-fused") - flops("verl") == 2 * (2 * 256) * MODEL.padded_vocabulary(1) * MODEL.hidden
 
 
 EXPERTS = Experts(count=8, chosen=2, width=256)

@@ -15,6 +15,10 @@ from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.group import all_sum, gather, scatter_sum
 
+_OPERATORS = torch.library.Library("gpu_plan", "FRAGMENT")
+_OPERATORS.define("head_products(Tensor rows, Tensor weight, Tensor(a!) into) -> ()")
+_OPERATORS.impl("head_products", lambda rows, weight, into: None, "CompositeExplicitAutograd")
+"""A kernel that multiplies rows by words and keeps less than their product (trace/recording/work.py counts it)."""
 FUSED = "verl-fused"
 _SPLIT, _SLICE = 1024, 9504
 """Words of one split of the forward pass, and of one slice of the backward pass."""
@@ -47,6 +51,7 @@ class _LogProbabilities(torch.autograd.Function):
         chosen, entropy = torch.empty(len(rows), **like), torch.empty(len(rows), **like)
         largest, sums = torch.empty_like(entropy), torch.empty(len(rows) * 2, **like)
         parts = [torch.empty(len(rows), splits, **like) for _ in range(3)]
+        torch.ops.gpu_plan.head_products(rows, weight, parts[0])
         if ranks > 1:
             own = torch.empty(len(rows), **like)
             kept = parts[0].clone()
@@ -67,6 +72,7 @@ class _LogProbabilities(torch.autograd.Function):
         of_logits = torch.empty(len(rows), _SLICE, dtype=rows.dtype, device=rows.device)
         for number in range(slices):
             first, last = number * _SLICE, min((number + 1) * _SLICE, words)
+            torch.ops.gpu_plan.head_products(rows, weight[first:last], of_logits)
             if number == slices - 1:
                 of_logits = of_logits[:, : last - first].contiguous()
             if number == 0:

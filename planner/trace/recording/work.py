@@ -16,6 +16,8 @@ _FLASH = {
 
 _HEADS_FIRST = {"gpu_plan::flex_attention_forward": 0, "gpu_plan::flex_attention_backward": 1}
 """The same of FlexAttention."""
+_PRODUCTS = "gpu_plan::head_products"
+"""Of rows by all words, whose results no kernel writes (planner/trace/megatron/fused_head.py)."""
 
 
 def operator_flops(func: Any, args: tuple[Any, ...], out: Any) -> int:
@@ -25,6 +27,9 @@ def operator_flops(func: Any, args: tuple[Any, ...], out: Any) -> int:
         return _flash_flops(args, place)
     if func._schema.name in _HEADS_FIRST:
         return _heads_first_flops(args, _HEADS_FIRST[func._schema.name])
+    if func._schema.name == _PRODUCTS:
+        rows, weight = args[:2]
+        return 2 * int(rows.shape[0]) * int(weight.shape[0]) * int(weight.shape[1])
     formula = flop_registry.get(func._overloadpacket)
     if formula is None:
         return 0

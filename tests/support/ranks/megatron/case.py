@@ -95,3 +95,16 @@ CASES = (
     MegatronCase(again=("shared_experts",), experts=4, shared=96, differs=0.0002),
     MegatronCase(again=("moe",), experts=4, differs=0.0014),
 )
+_ONE, _TWO = {"micro_batch": 1, "micro_batches": 2}, {"pipeline": 2, "micro_batch": 1, "micro_batches": 3}
+OF_VERL = (
+    MegatronCase(**_ONE, verl=True),
+    MegatronCase(tensor=2, micro_batch=1, verl=True),
+    MegatronCase(**_ONE, verl=True, forward_only=True),
+    MegatronCase(tensor=2, micro_batch=1, verl=True, forward_only=True),
+    MegatronCase(**_TWO, verl=True, forward_only=True),
+    MegatronCase(**_ONE, values=True),
+    MegatronCase(tensor=2, micro_batch=1, values=True),
+    MegatronCase(**_TWO, values=True),
+    MegatronCase(**_TWO, values=True, forward_only=True),
+)
+"""What verl's workers run: its actor's loss, passes forward only, and its critic's last layer."""
