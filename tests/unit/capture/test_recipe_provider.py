@@ -18,7 +18,7 @@ from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.training import Checkpointing
 
 REQUEST = CaptureRequest(
-    script="/grpo.py",
+    script="/nowhere/at/all/grpo.py",
     arguments=("--batch", "1"),
     working_directory="/",
     device=PlannedDevice(name="NVIDIA L4", total_bytes=2**34, capability_major=8),
@@ -72,11 +72,13 @@ def test_a_script_of_ones_own_is_always_asked(asked):
 
 
 def test_what_was_completed_is_kept_as_a_whole(asked, tmp_path, monkeypatch):
-    monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path))
-    first = RecipeProvider(request=REQUEST, device=DEVICE)
-    made = [first._captured(first.of_batch(REQUEST, batch))[0] for batch in (1, 2)]
-    again = RecipeProvider(request=REQUEST, device=DEVICE)
-    assert [again._captured(again.of_batch(REQUEST, batch))[0] for batch in (2, 1)] == made[::-1]
+    monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "own").mkdir()
+    request = replace(REQUEST, script=str(tmp_path / "own" / "grpo.py"))  # its name is what lies beside it
+    first = RecipeProvider(request=request, device=DEVICE)
+    made = [first._captured(first.of_batch(request, batch))[0] for batch in (1, 2)]
+    again = RecipeProvider(request=request, device=DEVICE)
+    assert [again._captured(again.of_batch(request, batch))[0] for batch in (2, 1)] == made[::-1]
     assert len(asked) == 2
 
 
