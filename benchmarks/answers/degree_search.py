@@ -159,11 +159,15 @@ def _order(one: Row, jobs: Sequence[tuple[str | None, str | None, str | None]]) 
 def main() -> None:
     """Searches what is not known yet, and writes both files after each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.answers.degree_search")
-    parser.add_argument("--again", action="store_true", help="search all of it anew")
+    parser.add_argument(
+        "--again", action="store_true", help="search anew what is known, all of it or what --only names"
+    )
     parser.add_argument("--only", default="", help="models or spaces whose name contains this")
     given = parser.parse_args()
     path = RESULTS / "degree_search.json"
-    known: list[Row] = [] if given.again or not path.exists() else json.loads(path.read_text())
+    known: list[Row] = json.loads(path.read_text()) if path.exists() else []
+    if given.again:
+        known = [one for one in known if given.only not in f"{one.get('model')} {one.get('gpus')} {one.get('space')}"]
     have = {(one.get("model"), one.get("gpus"), one.get("space")) for one in known}
     jobs = [(None, None, space.name) for space in SPACES] + [(m, gpus, None) for m in MODELS for gpus in CLUSTERS]
     spaces = {space.name: space for space in SPACES}
