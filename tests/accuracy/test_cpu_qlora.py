@@ -130,18 +130,19 @@ def _mixed(kinds: tuple[str, ...], *, as_on_cuda: bool) -> tuple[Figures, Figure
     model = real_model(False, loaded=torch.bfloat16, targets=kinds).train()
     forward = model.forward
 
+    told = mock.patch.object(torch, "is_autocast_enabled", return_value=True)
+    asked: Any = told if as_on_cuda else contextlib.nullcontext()
+
     def mixed(**inputs: Any) -> Any:
-        with torch.autocast("cpu", torch.bfloat16):
+        # autocast leaves on what it is told was on before: it must not be told so itself
+        with torch.autocast("cpu", torch.bfloat16), asked:
             return forward(**inputs)
 
     model.forward = mixed
-    told = mock.patch.object(torch, "is_autocast_enabled", return_value=True)
-    asked: Any = told if as_on_cuda else contextlib.nullcontext()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with asked:
-            reference = measure(training_step(model, real_inputs(training_batch(base, batch=BATCH, seq_len=SEQ_LEN))))
+        reference = measure(training_step(model, real_inputs(training_batch(base, batch=BATCH, seq_len=SEQ_LEN))))
     finally:
         torch.set_num_threads(threads)
     return replayed(tracer.trace(variant, BATCH), BATCH), measured(reference)
@@ -156,3 +157,4 @@ def test_mixed_precision_equals_once_peft_hears_of_autocast() -> None:
     ours, real = _mixed(kinds, as_on_cuda=False)
     copies = ARCHITECTURES["llama-3"].config()["num_hidden_layers"] * BATCH * SEQ_LEN * 256 * 2
     assert real.forward_end - ours.forward_end == copies
+    assert not torch.is_autocast_enabled("cpu")
