@@ -86,10 +86,12 @@ def bounds_hold(folder: Path, config: dict[str, Any], gpus: str, **given: Any) -
         cuts = task.cuts_of(family)
         for batch in cuts if family.pipeline is None else piped.runnable(family.pipeline, cuts):
             if family.pipeline is None:
-                least = task.bounds.least(family, [batch])
+                least, states = task.bounds.least(family, [batch]), task.bounds.states(family, batch)
             else:
                 least = stages.least(task.evaluator, family, [batch])
+                states = least.bytes
             real = task.evaluator.judge(family, batch)
+            assert states <= real.least_bytes, (family.title, batch)
             assert least.bytes <= real.least_bytes, (family.title, batch)
             assert least.seconds is None or least.seconds <= real.seconds[0], (family.title, batch)
             looked += 1
@@ -116,6 +118,13 @@ def test_spaces_give_the_plan_of_brute_force(tmp_path: Path, config: dict[str, A
 @pytest.mark.parametrize("gpus", ["4xH100", "2x2xA100"])
 def test_no_candidate_takes_less_than_its_bound(tmp_path: Path, config: dict[str, Any], gpus: str) -> None:
     assert bounds_hold(tmp_path, config, gpus, global_batch=16) > 10
+
+
+@pytest.mark.slow
+def test_bounds_hold_of_fewer_experts_than_shards(tmp_path: Path) -> None:
+    """Of eight shards each has a whole one of four experts; of four beside two ranks that share a copy, half a one."""
+    wide = {**MIXTRAL, "hidden_size": 512, "intermediate_size": 2048}
+    assert bounds_hold(tmp_path, wide, "2x4xH100", global_batch=16) > 10
 
 
 def test_what_torchs_stages_hold_whole_is_in_the_bound(tmp_path: Path) -> None:

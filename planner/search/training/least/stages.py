@@ -12,10 +12,12 @@ Ranks with several stages may begin before that: of them only m/p of the whole i
 from dataclasses import replace
 
 from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.pipeline.classes import CUT
 from gpu_plan.planner.pipeline.stages import layers_of
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.least.rows import least_states
 from gpu_plan.planner.search.training.least.together import Least
 from gpu_plan.planner.search.training.piped.times import stage_time
 from gpu_plan.planner.strategy.known import unsharded
@@ -67,10 +69,15 @@ def shortest(ranks: int, micro_batches: int, virtual: int, whole: float) -> floa
 
 
 def _held(evaluator: Evaluator, family: Family, alone: Family, judged: StepJudgement) -> int:
-    """What is sharded over all ranks already, stages make no smaller."""
-    whole = judged.profile.peak_allocated_bytes
-    sharded = alone.strategy.traits.shards_model
-    part = max(whole, _whole_in_stage(evaluator, family)) if sharded else whole // family.copy_ranks
+    """What is sharded over all ranks already, stages make no smaller but where rows are padded."""
+    states, ranks = judged.profile.peak_allocated_bytes, family.copy_ranks
+    if not alone.strategy.traits.shards_model:
+        part = states // ranks
+    else:
+        less = least_states(evaluator, alone, ranks)
+        if less is not None:
+            states = min(states, measure(less.stream, judged.batch.micro_batch).peak_allocated_bytes)
+        part = max(states, _whole_in_stage(evaluator, family))
     return part + sum(term.low for term in judged.terms)
 
 

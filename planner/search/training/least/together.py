@@ -3,20 +3,25 @@
 A degree takes a trace of its own, which costs seconds; what cannot come first is not traced. Nothing here is a guess:
 of t ranks each issues every operator at least once, computes at least 1/t of it and moves at least 1/t of its bytes,
 all of it in the modules that the class's plan leaves whole, holds at least 1/t of what one rank holds that computes the
-copy alone, and waits for the sums that the plan names.
+copy alone (of what is sharded as much, but for rows that are padded: `rows`), and waits for the sums that the plan
+names.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.least.rows import least_states
 from gpu_plan.planner.speed.model import Collective, Phase
+from gpu_plan.planner.strategy.base import RankPlan
 from gpu_plan.planner.strategy.known import unsharded
 from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.trace.events import StepTrace
@@ -63,6 +68,7 @@ class Bounds:
     _parts: dict[tuple[str, tuple[int, ...], int], StepTrace] = field(default_factory=dict)
     _sums: Sums | None = None
     _known: dict[Family, Least] = field(default_factory=dict)
+    _less: dict[tuple[Family, int], RankPlan | None] = field(default_factory=dict)
 
     def know(self, family: Family, least: Least) -> None:
         """Takes in what another process found of the job's cuts."""
@@ -96,26 +102,30 @@ class Bounds:
         """Over the cuts, smallest micro batch first. Traces the whole model at most, never a part."""
         if family in self._known:
             return self._known[family]
-        if family.expert_parallel > family.tensor_parallel * family.context_parallel:
-            return self._least_apart(family, cuts)
-        alone, degree = self.alone(family), family.tensor_parallel * family.context_parallel
-        tokens = family.context_parallel > 1
-        return self._over(
-            alone, degree, cuts, lambda batch, judged: self._seconds(alone, degree, batch, judged, tokens=tokens)
-        )
+        alone, degree, tokens = self.alone(family), _shared(family), family.context_parallel > 1
+        if _apart(family):
+            # Of even choices every rank computes as much as it does alone, moves at least its part of the bytes, waits
+            # for the tokens that it hands over and gets, and has at least its part of what it holds alone.
+            of: Callable[[Batch, StepJudgement], float] = partial(self._seconds_apart, alone, degree)
+        else:
+            of = partial(self._seconds, alone, degree, tokens=tokens)
+        return self._over(alone, degree, cuts, of, self.states(family, cuts[0]))
 
-    def _least_apart(self, family: Family, cuts: list[Batch]) -> Least:
-        """Of ranks that hold whole experts each: of even choices every rank computes as much as it does alone, moves at
-        least its part of the bytes, waits for the tokens that it hands over and gets, and has at least its part of what
-        it holds alone."""
-        alone, ranks = self.alone(family), family.expert_parallel
-        return self._over(alone, ranks, cuts, lambda batch, judged: self._seconds_apart(alone, ranks, batch, judged))
+    def states(self, family: Family, batch: Batch) -> int:
+        """Bytes of a device's states alone, and of what stands outside the allocator."""
+        alone, degree = self.alone(family), _shared(family)
+        columns = 1 if family.context_parallel > 1 else family.tensor_parallel
+        return self._held(alone, degree, self.evaluator.judge_states(alone, batch), columns)
 
     def _over(
-        self, alone: Family, ranks: int, cuts: list[Batch], seconds_of: Callable[[Batch, StepJudgement], float]
+        self,
+        alone: Family,
+        ranks: int,
+        cuts: list[Batch],
+        seconds_of: Callable[[Batch, StepJudgement], float],
+        states: int,
     ) -> Least:
         """The least of all cuts, each known from what a rank alone takes and does."""
-        states = self._held(alone, ranks, self.evaluator.judge_states(alone, cuts[0]))
         if states > self.evaluator.capacity_bytes:
             return Least(seconds=None, bytes=states)
         best: float | None = None
@@ -194,19 +204,31 @@ class Bounds:
         name = family.strategy.traits.untensored or unsharded(1).name
         return replace(family, strategy=STRATEGIES[name], tensor_parallel=1, expert_parallel=1)
 
-    def _held(self, alone: Family, degree: int, judged: StepJudgement) -> int:
-        """What is sharded over all ranks already, a degree makes no smaller: of states alone nothing is divided."""
-        whole = judged.profile.peak_allocated_bytes
-        divided = judged.states_only and alone.strategy.traits.shards_model
-        part = whole if divided else whole // degree
+    def _held(self, alone: Family, degree: int, judged: StepJudgement, columns: int = 1) -> int:
+        """What is sharded over all ranks already, a degree makes no smaller but where rows are padded: of states alone
+        nothing else is divided."""
+        part = judged.profile.peak_allocated_bytes
+        if not (judged.states_only and alone.strategy.traits.shards_model):
+            part //= degree
+        elif (less := self._less_of(alone, columns)) is not None:
+            part = min(part, measure(less.stream, judged.batch.micro_batch).peak_allocated_bytes)
         return part + sum(term.low for term in judged.terms)
+
+    def _less_of(self, alone: Family, columns: int) -> RankPlan | None:
+        """States of a rank of whose shards so many cut columns, where that is less."""
+        if (alone, columns) not in self._less:
+            self._less[alone, columns] = least_states(self.evaluator, alone, columns) if columns > 1 else None
+        return self._less[alone, columns]
 
     def _seconds(self, alone: Family, degree: int, batch: Batch, judged: StepJudgement, *, tokens: bool) -> float:
         """Of one sample. Ranks that share its `tokens` compute at least their part of every operator, a ring's of
         attention more, step what they step anyway, and wait for nothing that is counted here."""
         evaluator, trace = self.evaluator, judged.plan.stream.trace
         optimizer = judged.plan.optimizer_work
-        if not alone.strategy.traits.shards_model and not tokens:
+        if alone.strategy.traits.shards_model and not tokens:
+            less = self._less_of(alone, degree)
+            optimizer = optimizer if less is None else less.optimizer_work
+        elif not tokens:
             touched = optimizer.parameter_bytes_read_written // degree
             optimizer = replace(optimizer, parameter_bytes_read_written=touched, elements=optimizer.elements // degree)
         copies = evaluator.cluster.world_size // degree
@@ -271,6 +293,16 @@ class Bounds:
             for phase, all_of_it in named
             for elements, count in Counter(all_of_it).items()
         ]
+
+
+def _apart(family: Family) -> bool:
+    """Whether ranks hold whole experts each, of more than compute a copy together."""
+    return family.expert_parallel > family.tensor_parallel * family.context_parallel
+
+
+def _shared(family: Family) -> int:
+    """Ranks that a copy, its samples or its experts are shared out to."""
+    return max(family.expert_parallel, family.tensor_parallel * family.context_parallel)
 
 
 def _of_losses(trace: StepTrace) -> NDArray[np.bool_]:
