@@ -13,7 +13,6 @@ from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyCho
 from gpu_plan.planner.search.ranking.rules import Ranking, standing
 from gpu_plan.planner.search.shown.sections import Details
 from gpu_plan.planner.search.task import Explored, Rejected
-from gpu_plan.planner.search.training import told
 from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.explore import explored
@@ -36,6 +35,7 @@ from gpu_plan.planner.search.training.megatron import judge as megatron
 from gpu_plan.planner.search.training.megatron.unasked import spread
 from gpu_plan.planner.search.training.piped import judge as piped
 from gpu_plan.planner.search.training.relaxed import relaxed
+from gpu_plan.planner.search.training.told import figures
 from gpu_plan.planner.search.training.whole import holds_whole
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.saved_files import SavedFiles
@@ -383,27 +383,27 @@ class TrainingTask:
 
     def words(self, judgement: StepJudgement) -> str:
         """`FSDP2, micro batch 1, full checkpointing`."""
-        return told.words_of(judgement)
+        return figures.words_of(judgement)
 
     def choice(self, judgement: StepJudgement) -> StrategyChoice:
         """Strategy, offload, batch and checkpointing."""
-        return told.choice_of(self.evaluator, judgement)
+        return figures.choice_of(self.evaluator, judgement)
 
     def speed(self, judgement: StepJudgement) -> SpeedFigures:
         """Of one optimizer step."""
-        return told.speed_of(self.evaluator, judgement)
+        return figures.speed_of(self.evaluator, judgement)
 
     def saved(self, judgement: StepJudgement) -> SavedFiles:
         """What a run of it leaves on disk."""
-        return told.saved_of(self.evaluator, judgement)
+        return figures.saved_of(self.evaluator, judgement)
 
     def host(self, judgement: StepJudgement) -> HostFigures | None:
         """None on a CPU, whose RAM is the device."""
-        return told.host_of(judgement)
+        return figures.host_of(judgement)
 
     def details(self, judgement: StepJudgement, *, lost: bool, best: bool) -> Details:
         """The launch command of a plan that runs, classes that are wrapped, settings that the planner chose."""
-        return told.details_of(self.evaluator, judgement, self._script, lost=lost, best=best)
+        return figures.details_of(self.evaluator, judgement, self._script, lost=lost, best=best)
 
     @property
     def _workload(self) -> Workload:

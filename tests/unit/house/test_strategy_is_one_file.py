@@ -38,8 +38,8 @@ from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.search.training.candidates import Batch, families
-from gpu_plan.planner.search.training.command import launch_command
 from gpu_plan.planner.search.training.evaluate import Evaluator
+from gpu_plan.planner.search.training.told.command import launch_command
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy import kinds
 from gpu_plan.planner.strategy.known import all_traits, known_traits, strategies, traits_of

@@ -74,7 +74,7 @@ def other_tensor_ranks(judge: Judge, family: Family, batch: Batch, trace: StepTr
     it. What is sharded beyond is never smaller on rank 0: every tensor of another rank is as large as its own or less,
     at the same event."""
     traits = family.strategy.traits
-    if family.tensor_parallel == 1 or not trace.num_events or not (traits.tensor_parallel and traits.every_rank):
+    if family.tensor_parallel == 1 or not trace.num_tensors or not (traits.tensor_parallel and traits.every_rank):
         return ()
     variant, steps = judge.variant(family), min(batch.accumulation_steps, 2)
     found = []

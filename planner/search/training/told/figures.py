@@ -7,14 +7,14 @@ from gpu_plan.planner.plan.figures import DegreeFigures, HostFigures, SpeedFigur
 from gpu_plan.planner.search.document import uncertain
 from gpu_plan.planner.search.shown.sections import Details
 from gpu_plan.planner.search.training.candidates import Family
-from gpu_plan.planner.search.training.command import launch_command, wrapped_classes
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.finer import EXPANDS
 from gpu_plan.planner.search.training.megatron import judge as megatron
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
-from gpu_plan.planner.search.training.own_trainer import runs_own_trainer, trainer_command
 from gpu_plan.planner.search.training.ranks.crowded import crowded_figures
 from gpu_plan.planner.search.training.ranks.told import ranks_of
+from gpu_plan.planner.search.training.told.command import launch_command, wrapped_classes
+from gpu_plan.planner.search.training.told.own_trainer import runs_own_trainer, trainer_command
 from gpu_plan.planner.speed.model import AxisTime
 from gpu_plan.planner.strategy.saved_files import SavedFiles, saved_files
 from gpu_plan.planner.workload.training import Checkpointing
