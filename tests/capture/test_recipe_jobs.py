@@ -1,6 +1,7 @@
 """`--recipe`: TRL's trainers as captured against the same trainers run for real on a CPU, and as a user asks."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,7 +16,7 @@ from gpu_plan.planner.plan.document import from_json
 from gpu_plan.planner.trace.storage import load
 from gpu_plan.planner.workload.recipes import RECIPES
 from tests.support.cpu_reference import measure
-from tests.support.replay_cpu import counted, replayed
+from tests.support.replay_cpu import counted, replayed, replayed_phases
 from tests.support.script_reference import real_run
 
 CPU = PlannedDevice(name="CPU", total_bytes=2**34, capability_major=None)
@@ -94,7 +95,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_recipe_as_captured_is_the_recipe_as_run(case: Case, model: str, tmp_path: Path) -> None:
+def test_a_recipe_as_captured_is_the_recipe_as_run(
+    case: Case, model: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     script = Path(str(resources.files("gpu_plan.planner.capture.recipes").joinpath(f"{case.recipe}.py")))
     folders = {"MODEL": model, "REWARDS": f"{model}/rewards"}
     words = ("--model", model, *LENGTHS, *(folders.get(word, word) for word in case.words))
@@ -108,7 +111,13 @@ def test_a_recipe_as_captured_is_the_recipe_as_run(case: Case, model: str, tmp_p
     assert facts.loop == RECIPES[case.recipe].trainer
     assert facts.spec["trainable_parameters"] == real["trainable"]
     assert sum(made.state_bytes for made in facts.optimizers) == real["state_bytes"]
-    figures = replayed(load(content), facts.micro_batch)
+    trace = load(content)
+    figures = replayed(trace, facts.micro_batch)
+    # Of `--junitxml`: `python -m benchmarks.real.recipe_runs` makes the table of them.
+    kept = ("trainable", "state_bytes", "phases", "peak", "backward_end")
+    planned = (*replayed_phases(trace, facts.micro_batch), figures.peak, figures.backward_end)
+    record_property("real", json.dumps({name: real[name] for name in kept}))
+    record_property("planned", json.dumps(planned))
     assert (figures.peak, figures.backward_end) == (real["peak"], real["backward_end"])
 
 

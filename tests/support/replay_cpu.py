@@ -50,6 +50,20 @@ def replayed(trace: StepTrace, micro_batch: int, *, raw: bool = False) -> Figure
     return _figures(trace, signed if raw else counted(signed), 0)
 
 
+def replayed_phases(trace: StepTrace, micro_batch: int) -> tuple[int, int]:
+    """Highest live bytes of forward and of backward, of a trace whose step has one pass of each."""
+    live = np.cumsum(counted(signed_bytes(trace, micro_batch)))
+    turn, end = trace.mark_position(Mark.BACKWARD), trace.mark_position(Mark.BACKWARD_END)
+    return max(0, int(live[: turn + 1].max())), int(live[turn : end + 1].max())
+
+
+def measured_phases(reference: Reference) -> tuple[int, int]:
+    """Likewise of a real step in which `backward` is marked."""
+    live = np.cumsum(counted(np.asarray([change.nbytes for change in reference.changes], dtype=np.int64)))
+    turn, end = reference.marks["backward"], reference.marks["backward_end"]
+    return max(0, int(live[reference.marks["begin"] : turn].max())), int(live[turn - 1 : end].max())
+
+
 def replayed_second(trace: StepTrace, micro_batch: int, *, accumulate: bool) -> Figures:
     """The second iteration of a loop that keeps `outputs` and `loss` until it rebinds them.
 

@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity, profile
 
 from tests.support.cpu_reference import Reference, mark, reference_from
-from tests.support.replay_cpu import measured
+from tests.support.replay_cpu import measured, measured_phases
 
 
 class RealRun:
@@ -62,6 +62,8 @@ class RealRun:
 
         def watched_backward(*args: Any, **kwargs: Any) -> Any:
             self._in_backward = True
+            if self._profile is not None and self._backward_passes == 0:
+                mark("backward")
             out = backward(*args, **kwargs)
             self._in_backward = False
             self._backward_passes += 1
@@ -122,6 +124,7 @@ class RealRun:
             "accumulation": self._backward_passes,
             "peak": figures.peak,
             "forward_end": figures.forward_end,
+            "phases": measured_phases(self._reference),
             "backward_end": figures.backward_end,
         }
         self._result.write_text(json.dumps(document))
