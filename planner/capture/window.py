@@ -41,6 +41,7 @@ from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions
 from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
 from gpu_plan.planner.capture.answers.trainers.accelerate import outputs_kept, planned_not_asked_for
+from gpu_plan.planner.capture.answers.trainers.liger import liger_mirrored
 from gpu_plan.planner.capture.answers.trainers.transformers import parts_are_the_ranks, trainer_on_meta
 from gpu_plan.planner.capture.answers.trl.hashed import hashed_by_shape
 from gpu_plan.planner.capture.answers.trl.tiled import tiles_in_place
@@ -199,6 +200,7 @@ class Window:
         stack.enter_context(one_rank(self._request.world_size, Path(self._request.script), self._starts))
         configs = self._request.configs
         when_imported("transformers.trainer", parts_are_the_ranks)
+        when_imported("transformers.trainer", liger_mirrored(device, stack))
         when_imported("transformers.configuration_utils", lambda _: stack.enter_context(weightless_models(configs)))
         when_imported("diffusers.models.modeling_utils", lambda home: stack.enter_context(weightless_diffusers(home)))
         for home in ("lightning.fabric.utilities.init", "lightning_fabric.utilities.init"):

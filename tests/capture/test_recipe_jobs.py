@@ -29,6 +29,8 @@ class Case:
 
     recipe: str
     words: tuple[str, ...] = ()
+    met_late: int = 0
+    """Bytes that stood before the step, and that a plan counts from where the loss meets them."""
 
     def __str__(self) -> str:
         return " ".join((self.recipe, *self.words))
@@ -59,7 +61,7 @@ CASES = (
     Case(recipe="rloo", words=("--generations", "2", "--beta", "0.05", "--lora-rank", "4")),
     Case(recipe="distill", words=("--teacher", "MODEL", "--lora-rank", "4")),
     Case(recipe="dpo", words=("--precompute", "--lora-rank", "4")),
-    Case(recipe="simpo"),
+    Case(recipe="simpo", met_late=2 * 2 * 64 * 8),  # labels of both answers of two pairs
     Case(recipe="cpo", words=("--lora-rank", "4", "--accumulation", "2")),
     Case(recipe="reward", words=("--accumulation", "2")),
     Case(recipe="kto", words=("--accumulation", "2")),
@@ -119,6 +121,8 @@ def test_a_recipe_as_captured_is_the_recipe_as_run(
     record_property("real", json.dumps({name: real[name] for name in kept}))
     record_property("planned", json.dumps(planned))
     assert (figures.peak, figures.backward_end) == (real["peak"], real["backward_end"])
+    forward, backward = real["phases"]
+    assert planned[:2] == (forward + case.met_late, backward)
 
 
 @pytest.mark.slow
@@ -177,6 +181,18 @@ def test_a_recipe_in_json_and_words(model: str, capsys: pytest.CaptureFixture[st
     assert from_json(text, "here").plans[0].recipe is not None
     assert main([*words, "--pin"]) == 0
     assert "dpo by TRL's DPOTrainer" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_liger_s_layers_spare_memory(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (model, "--recipe", "dpo", "--gpus", "1xH100", "--pin", "--checkpointing", "none", "--seq-len", "128")
+    peaks = []
+    for more in ((), ("--set", "kernels.liger=true")):
+        assert main([*words, *more, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        peaks.append(document["plans"][0]["memory"]["peak_allocated_bytes"])
+        assert any("use_liger_kernel" in one["text"] for one in document["assumptions"]) == bool(more)
+    assert peaks[1] < peaks[0]
 
 
 @pytest.mark.slow
@@ -248,7 +264,9 @@ def test_a_rollout_beside_an_engine_in_json(model: str, capsys: pytest.CaptureFi
         (("--recipe", "dpo", "--seq-len", "9", "--prompt-len", "4", "--completion-len", "4"), "leave one out"),
         (("--recipe", "sft", "--completion-len", "1"), "a completion 2"),
         (("--recipe", "dpo", "--stack", "axolotl"), "leave --stack axolotl out"),
-        (("--recipe", "dpo", "--fused-loss"), "Liger's kernels"),
+        (("--recipe", "dpo", "--fused-loss"), "TRL 1.16 takes no loss of Liger's"),
+        (("--recipe", "reward", "--set", "kernels.liger=true"), "in the place of the reward model's"),
+        (("--recipe", "dpo", "--set", "kernels.liger=yes"), "use true or false"),
         (("--recipe", "dpo", "--lora-rank", "4"), "add --peft lora"),
         (("--recipe", "dpo", "--task", "infer"), "leave --task infer out"),
         (("--prompt-len", "8"), "add --recipe"),

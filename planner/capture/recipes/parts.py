@@ -63,6 +63,8 @@ class Job:
             how["quantization_config"] = _unpacked()
         if how:
             found["model_init_kwargs"] = how
+        if given.liger:
+            found["use_liger_kernel"] = True
         if given.no_checkpointing:
             found["gradient_checkpointing"] = False
         return found
@@ -110,6 +112,7 @@ def parsed(*more: tuple[str, dict[str, Any]]) -> argparse.Namespace:
     parser.add_argument("--attention", default="", help="as transformers names it; empty: its own choice")
     parser.add_argument("--dequantize", action="store_true", help="MXFP4 weights as 16-bit ones")
     parser.add_argument("--cpu", action="store_true", help="on the host")
+    parser.add_argument("--liger", action="store_true", help="Liger's kernels for the trained model's layers")
     parser.add_argument("--four-bits", action="store_true", help="the frozen base in NF4")
     for name, options in more:
         parser.add_argument(name, **options)

@@ -5,7 +5,7 @@ _KERNELS = {
     "flash_attn": "torch.nn.functional.scaled_dot_product_attention runs the same kernel",
     "flash_attn_interface": "torch.nn.functional.scaled_dot_product_attention is planned in its place",
     "triton": "its kernels are compiled on a GPU",
-    "liger_kernel": "--fused-loss plans its loss for MODEL",
+    "liger_kernel": "a Trainer's use_liger_kernel is planned without it",
     "xformers": "torch.nn.functional.scaled_dot_product_attention keeps as much",
     "apex": "torch's fused optimizers and norms keep as much",
     "mamba_ssm": "transformers' Mamba is planned with its kernels",

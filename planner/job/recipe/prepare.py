@@ -25,8 +25,10 @@ from gpu_plan.planner.job.recipe.spread import (
 from gpu_plan.planner.job.rollouts import rolling
 from gpu_plan.planner.job.training import prepare as prepare_training
 from gpu_plan.planner.model.config_reader import positions_of, vocabulary_of
+from gpu_plan.planner.model.kernels.liger import VERSION as LIGER_VERSION
+from gpu_plan.planner.model.kernels.liger import check_liger
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
-from gpu_plan.planner.options.recipe.read import RecipeGiven, read_recipe
+from gpu_plan.planner.options.recipe.read import LIGER, RecipeGiven, read_recipe
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.values import choice
 from gpu_plan.planner.plan.document import Assumption
@@ -44,6 +46,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     given = read_recipe(words, request.settings)
     _check_models(given, source)
     _check_degrees(given, words)
+    _check_kernels(given, source, cluster)
     precision = choice(Precision, words.get("precision"), "--precision") or default_precision(cluster.gpu.supports_bf16)
     script = Path(str(resources.files("gpu_plan.planner.capture.recipes").joinpath(f"{given.recipe.name}.py")))
     captured = replace(resolve(str(script)), id=f"--recipe {given.recipe.name}")
@@ -60,7 +63,8 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         words = dict(given.words)
         rolls = given.recipe.rolls_out
         left = batch_words(given, words, trains.world_size, pinned=request.pinned) if rolls else given.words
-        inner = replace(request, model=str(script), words=left, script_words=arguments)
+        settings = tuple(one for one in request.settings if one.partition("=")[0] != LIGER)
+        inner = replace(request, model=str(script), words=left, settings=settings, script_words=arguments)
         return prepare_training(inner, trains, captured, note, replace(openers, captures=openers.captures or opened))
 
     taken = 0 if beside is None else _taken(given, cluster, beside, trained, pinned=request.pinned)
@@ -161,6 +165,18 @@ def _check_degrees(given: RecipeGiven, words: Mapping[str, str]) -> None:
     )
 
 
+def _check_kernels(given: RecipeGiven, source: ModelSource, cluster: Cluster) -> None:
+    """UsageError where Liger's kernels do not cover the model, or there is no GPU for them."""
+    if not given.liger:
+        return
+    if cluster.gpu.is_cpu:
+        raise UsageError(f"--set {LIGER} is of Triton kernels: they need a GPU")
+    config = source.config or {}
+    names = config.get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else "ForCausalLM"
+    check_liger(("layers",), str(config.get("model_type") or ""), name)
+
+
 def _check_room(given: RecipeGiven, cluster: Cluster, beside: Engines) -> None:
     """UsageError where an engine's share holds no request: before anything is captured."""
     assert given.engine is not None
@@ -216,6 +232,7 @@ def _arguments(given: RecipeGiven, source: ModelSource, precision: Precision) ->
         words.append("--precompute")
     words += ["--attention", given.attention] if given.attention else []
     words += ["--four-bits"] if given.four_bits else []
+    words += ["--liger"] if given.liger else []
     stored = (source.config or {}).get("quantization_config")
     packed = isinstance(stored, Mapping) and stored.get("quant_method") == _PACKED
     words += ["--dequantize"] if packed and not given.four_bits else []
@@ -265,6 +282,8 @@ def _fixed(given: RecipeGiven) -> tuple[Assumption, ...]:
         )
     ]
     texts += _rollout_texts(given) if recipe.rolls_out else []
+    if given.liger:
+        texts.append((f"Liger {LIGER_VERSION}'s layers in the trained model (TRL's use_liger_kernel)", "source"))
     if given.reference == "precomputed":
         texts.append(("the reference is asked before the first step, which is not counted", "source"))
     if given.lora_rank is not None:

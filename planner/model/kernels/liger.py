@@ -4,6 +4,7 @@ Read off liger-kernel 0.8.5 src/liger_kernel/transformers/monkey_patch.py, MODEL
 transformers integrations/liger.py (apply_liger_kernel, the Trainer's `use_liger_kernel`) calls with its defaults.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,3 +87,28 @@ def check_liger(fused: tuple[str, ...], model_type: str | None, class_name: str)
         raise UsageError(f"--fused-loss: Liger {VERSION} has no fused linear cross entropy for {class_name}")
     if "layers" in fused and known.experts:
         raise UsageError(f"{asked}: Liger's fused experts are not in this version; --fused-loss alone is")
+
+
+_SWITCHES = ("rope", "rms_norm", "swiglu", "geglu")
+_LINEAR = "fused_linear_cross_entropy"
+
+
+def trained_with(config: Mapping[str, object], model_type: str | None, class_name: str) -> tuple[str, ...]:
+    """What a Trainer's `use_liger_kernel` replaces under its `liger_kernel_config`; nothing where Liger knows the type
+    not, which it passes over. UsageError in one line for what fails, or is not mirrored.
+    """
+    known = LIGER_MODELS.get(model_type or "")
+    if known is None and model_type not in _NOT_MIRRORED:
+        return ()
+    if known is None or known.experts:
+        raise UsageError(f"use_liger_kernel: Liger's kernels for {class_name} are not in this version")
+    other = next((key for key in _SWITCHES if config.get(key, True) is not True), None)
+    if other is not None or config.get("cross_entropy"):
+        raise UsageError(f"liger_kernel_config: {other or 'cross_entropy'} is planned as Liger has it by itself alone")
+    linear = known.linear_loss and bool(config.get(_LINEAR, True))
+    if linear and not class_name.endswith("ForCausalLM"):
+        raise UsageError(
+            f"use_liger_kernel: Liger {VERSION} puts a language model's forward in the place of {class_name}'s, which"
+            f" fails: liger_kernel_config={{'{_LINEAR}': False}} keeps its own"
+        )
+    return ("layers", "loss") if linear or not known.linear_loss else ("layers",)

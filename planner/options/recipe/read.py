@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.recipe.engine import ENGINE_WORDS, EngineGiven, read_engine
+from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
 from gpu_plan.planner.workload.recipes import CALLED, PPO, RECIPES, REFERENCES, Recipe
@@ -19,6 +20,8 @@ _SCRIPTS = (
 )  # fmt: skip
 """What the recipe's own script and its engine are told, and nobody else."""
 _STACK = "trl"
+LIGER = "kernels.liger"
+"""Key of `--set`, of the trained model's own."""
 DEFAULT_LEN = 512
 """Tokens of prompt and of completion each, where neither is given."""
 
@@ -45,6 +48,8 @@ class RecipeGiven:
     generations: int = 1
     """Completions of one prompt."""
     reward_model: str | None = None
+    liger: bool = False
+    """Whether Liger's kernels replace the trained model's layers: `use_liger_kernel`."""
     engine: EngineGiven | None = None
     """What generates beside the trainer; None: the model's own `generate`, or nothing."""
     words: tuple[tuple[str, str], ...] = ()
@@ -75,8 +80,11 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
         raise UsageError(f"--recipe {recipe.name} has no critic: leave --critic out")
     if words.get("stack", _STACK).lower() != _STACK:
         raise UsageError(f"--recipe {recipe.name} is TRL's {recipe.trainer}: leave --stack {words['stack']} out")
-    if "fused-loss" in words or any(word.startswith("kernels.") for word in settings):
-        raise UsageError(f"Liger's kernels with --recipe {recipe.name} are not in this version: leave them out")
+    if "fused-loss" in words:
+        raise UsageError(
+            f"--fused-loss with --recipe {recipe.name}: TRL 1.16 takes no loss of Liger's, its own goes by tiles of the"
+            f" logits: leave it out; --set {LIGER}=true has Liger's layers (use_liger_kernel)"
+        )
     peft = words.get("peft", NO_ADAPTERS).lower()
     rank = positive(words.get("lora-rank"), "--lora-rank")
     if peft not in Peft.names():
@@ -104,8 +112,20 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
         generations=generations,
         reward_model=words.get("reward-model"),
         engine=read_engine(words, recipe.name) if recipe.rolls_out else None,
+        liger=_liger(recipe, settings),
         words=tuple((name, value) for name, value in words.items() if name not in _SCRIPTS),
     )
+
+
+def _liger(recipe: Recipe, settings: Sequence[str]) -> bool:
+    """Whether Liger's layers are asked for. UsageError where its trainer fails with them."""
+    asked = dict(parse_settings(settings)).get(LIGER) == "true"
+    if asked and recipe.adapts != "CAUSAL_LM":
+        raise UsageError(
+            f"--set {LIGER} with --recipe {recipe.name}: Liger puts a language model's forward in the place of the"
+            " reward model's, which fails: leave it out"
+        )
+    return asked
 
 
 def _recipe(word: str) -> Recipe:

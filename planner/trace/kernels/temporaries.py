@@ -56,7 +56,7 @@ class CudaProfile(KernelProfile):
         return f"cuda-sm{self.capability[0]}{self.capability[1]}x{self.sm_count}"
 
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
-        copies = operand_copies(operator, args, outputs) + _unreduced(operator, outputs)
+        copies = operand_copies(operator, args, outputs) + _unreduced(operator, args, outputs)
         if operator == "_foreach_norm":
             return copies + _foreach_norm(args)
         return copies + attention_scratch(operator, args, self.sm_count)
@@ -83,15 +83,20 @@ class CpuProfile(KernelProfile):
     """Intra-op threads: kernels keep a buffer for each."""
 
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
-        copies = operand_copies(operator, args, outputs) + _unreduced(operator, outputs)
+        copies = operand_copies(operator, args, outputs) + _unreduced(operator, args, outputs)
         return copies + cpu_scratch(operator, args, outputs, self.threads)
 
     def attention_backend(self, call: AttentionCall) -> AttentionBackend:
         return choose_cpu_backend(call)
 
 
-def _unreduced(operator: str, outputs: list[torch.Tensor]) -> list[int]:
-    """pytorch aten/src/ATen/native/Loss.cpp: mse_loss_out, smooth_l1_loss_out: elements are computed, then reduced."""
+def _unreduced(operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+    """pytorch aten/src/ATen/native/Loss.cpp: mse_loss_out, smooth_l1_loss_out: elements are computed, then reduced;
+    ReduceOps.cpp: logsumexp_out_impl: so are they, less the largest of their row.
+    """
+    if operator == "logsumexp" and outputs:
+        rows = outputs[0]
+        return [rows.numel() * rows.element_size(), args[0].numel() * rows.element_size()]
     if operator not in ("mse_loss", "smooth_l1_loss") or not outputs or outputs[0].dim():
         return []
     return [outputs[0].untyped_storage().nbytes()]

@@ -83,9 +83,13 @@ def _halves(module: Any) -> Callable[[torch.Tensor], Any]:
 
 def _forward_with_loss(base: Any, device: LigerDevice) -> Callable[..., CausalLMOutputWithPast]:
     """lce_forward. The head's weight is read inside its module: FSDP and ZeRO-3 have it whole there
-    (lce_maybe_trainable_lm_head does so for FSDP1; ZeRO-3 gathers on access)."""
+    (lce_maybe_trainable_lm_head does so for FSDP1; ZeRO-3 gathers on access). Without labels it makes logits."""
+    own = base.forward
 
-    def forward(input_ids: torch.Tensor, labels: torch.Tensor, **others: Any) -> CausalLMOutputWithPast:
+    def forward(input_ids: Any = None, labels: torch.Tensor | None = None, **others: Any) -> CausalLMOutputWithPast:
+        if labels is None:
+            plain: CausalLMOutputWithPast = own(input_ids=input_ids, **others)
+            return plain
         outputs = base.model(input_ids=input_ids, **others)
         hidden = outputs[0]
         kept = hidden[:, slice(0, None), :]
