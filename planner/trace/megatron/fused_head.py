@@ -13,7 +13,7 @@ from torch import nn
 
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
-from gpu_plan.planner.trace.megatron.group import all_sum, gather, scatter_sum
+from gpu_plan.planner.trace.megatron.group import GatheredRows, all_sum
 
 _OPERATORS = torch.library.Library("gpu_plan", "FRAGMENT")
 _OPERATORS.define("head_products(Tensor rows, Tensor weight, Tensor(a!) into) -> ()")
@@ -22,20 +22,6 @@ _OPERATORS.impl("head_products", lambda rows, weight, into: None, "CompositeExpl
 FUSED = "verl-fused"
 _SPLIT, _SLICE = 1024, 9504
 """Words of one split of the forward pass, and of one slice of the backward pass."""
-
-
-class _Gathered(torch.autograd.Function):
-    """tensor_parallel/mappings.py: _GatherFromSequenceParallelRegion: gradients of all ranks are summed on the way
-    back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ranks: int) -> torch.Tensor:
-        ctx.ranks = ranks
-        return gather(x, ranks)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
-        return scatter_sum(grads[0], ctx.ranks), None
 
 
 class _LogProbabilities(torch.autograd.Function):
@@ -98,7 +84,7 @@ class FusedHead(nn.Module):
         """The loss; without gradients log-probabilities and entropies, [tokens] each."""
         layout = self._layout
         # The output keeps the last layer's own tokens beside those of all ranks.
-        whole = _Gathered.apply(x, layout.tensor) if layout.sequence and layout.tensor > 1 else x
+        whole = GatheredRows.apply(x, layout.tensor) if layout.sequence and layout.tensor > 1 else x
         found = _LogProbabilities.apply(whole, self.weight, labels, layout.tensor)
         chosen, entropy = found[0], found[1]
         if not torch.is_grad_enabled():

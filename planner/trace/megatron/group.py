@@ -62,3 +62,19 @@ def exchange(x: torch.Tensor, ranks: int, rows: int | None = None) -> torch.Tens
     out = torch.empty((x.shape[0] if rows is None else rows, *x.shape[1:]), dtype=x.dtype, device=x.device)
     dist.all_to_all_single(out, x.contiguous(), group=_group(ranks))
     return out
+
+
+class GatheredRows(torch.autograd.Function):
+    """tensor_parallel/mappings.py: _GatherFromSequenceParallelRegion, into a buffer that stays or not; on the way back
+    the gradients of all ranks are summed and shared out."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, ranks: int, into: torch.Tensor | None = None) -> torch.Tensor:
+        ctx.ranks = ranks
+        if into is None:
+            return gather(x, ranks)
+        return gather_into(into.view(-1, x.shape[-1])[: x.shape[0] * ranks], x, ranks)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        return scatter_sum(grads[0], ctx.ranks), None, None

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from gpu_plan.planner.megatron.architecture import Architecture, LatentAttention
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.attending.core import Attention
-from gpu_plan.planner.trace.megatron.group import gather, scatter_sum
+from gpu_plan.planner.trace.megatron.group import GatheredRows
 from gpu_plan.planner.trace.megatron.products.linear import Linear, NormLinear, Shared, shared_of
 from gpu_plan.planner.trace.megatron.recompute import WithoutOutput
 
@@ -56,19 +56,6 @@ class _KeysAndValues(torch.autograd.Function):
         both.zero_()
         del of_values
         return both, turned, None
-
-
-class _GatheredTokens(torch.autograd.Function):
-    """tensor_parallel/mappings.py: gather_from_sequence_parallel_region."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ranks: int) -> torch.Tensor:
-        ctx.ranks = ranks
-        return gather(x, ranks)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
-        return scatter_sum(grads[0], ctx.ranks), None
 
 
 def _up(latent: LatentAttention, inputs: int, outputs: int, shared: Shared, *, norm_bias: bool) -> nn.Module:
@@ -137,7 +124,7 @@ class LatentSelfAttention(nn.Module):
         both = self.linear_kv_down_proj(x)
         compressed, turned = torch.split(both, [latent.key_value_rank, latent.rotary_dim], dim=-1)
         if self._layout.tensor > 1 and self._layout.sequence:
-            turned = _GatheredTokens.apply(turned, self._layout.tensor)
+            turned = GatheredRows.apply(turned, self._layout.tensor)
         return narrow, compressed, turned
 
     def _widened(

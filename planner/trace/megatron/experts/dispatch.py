@@ -8,7 +8,7 @@ from gpu_plan.planner.megatron.architecture import Experts
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.experts.permute import permuted, selected, sorted_chunks, unpermuted
 from gpu_plan.planner.trace.megatron.experts.router import capacity_of
-from gpu_plan.planner.trace.megatron.group import exchange, gather, gather_into, scatter_sum
+from gpu_plan.planner.trace.megatron.group import GatheredRows, exchange, gather, scatter_sum
 
 
 class _Exchanged(torch.autograd.Function):
@@ -22,21 +22,6 @@ class _Exchanged(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
         return exchange(grads[0], ctx.ranks, ctx.rows), None, None
-
-
-class _Gathered(torch.autograd.Function):
-    """_GatherFromSequenceParallelRegion: the gradient is summed and shared out; into a buffer that stays, or not."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ranks: int, into: torch.Tensor | None) -> torch.Tensor:
-        ctx.ranks = ranks
-        if into is None:
-            return gather(x, ranks)
-        return gather_into(into.view(-1, x.shape[-1])[: x.shape[0] * ranks], x, ranks)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
-        return scatter_sum(grads[0], ctx.ranks), None, None
 
 
 class _Scattered(torch.autograd.Function):
@@ -96,7 +81,7 @@ class AllToAll:
         """`dispatch_postprocess`: what an expert's own ranks got, together, and by expert."""
         ranks = self._layout.expert_tensor
         if ranks > 1:
-            x, weights = _Gathered.apply(x, ranks, None), _Gathered.apply(weights, ranks, None)
+            x, weights = GatheredRows.apply(x, ranks, None), GatheredRows.apply(weights, ranks, None)
         if self._sorts:
             x, weights = sorted_chunks(x, weights, **self._how)
         return x, weights
@@ -149,7 +134,7 @@ class AllGather:
             return x, weights
         with torch.no_grad():
             self._held = (gather(chosen, self._ranks),)
-        return _Gathered.apply(x, self._ranks, self.gathered), _Gathered.apply(weights, self._ranks, None)
+        return GatheredRows.apply(x, self._ranks, self.gathered), GatheredRows.apply(weights, self._ranks, None)
 
     def arrive(self, x: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """`dispatch_postprocess`."""
