@@ -6,11 +6,13 @@ shards each has half an expert. Where both cut rows nothing is won: a part of a 
 the part of all ranks rounded up.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.search.training.candidates import Family
-from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.fsdp2.units import shard
 from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
 from gpu_plan.planner.trace.provider import Provider
 from gpu_plan.planner.trace.variant import StepVariant
@@ -31,13 +33,43 @@ class Judge(Protocol):
         ...
 
 
-def least_states(judge: Judge, alone: Family, degree: int) -> RankPlan | None:
-    """The states that a rank of `alone` has at least where `degree` of its shards cut the other dimension; None where
-    those are what it has."""
-    trace = judge.provider.static_trace(judge.variant(alone).regime)
-    context = judge.context(alone, 1, trace)
-    cut = cut_across(trace, context.shard_ranks, degree)
-    return None if cut is trace else alone.strategy.rank(replace(context, trace=cut))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The states of a family alone, of whose shards some cut the other dimension."""
+
+    family: Family
+    context: RankContext
+    whole: StepTrace
+    """The same without that cut."""
+
+    @property
+    def is_less(self) -> bool:
+        """Whether a rank has less of anything."""
+        return self.context.trace is not self.whole
+
+    @property
+    def stepped(self) -> float:
+        """Part of the elements that a rank steps without the cut, padding counted."""
+        shards = self.context.shard_ranks
+        whole, cut = (_stepped(trace, shards) for trace in (self.whole, self.context.trace))
+        return cut / whole if self.is_less and whole else 1.0
+
+    def peak_bytes(self, micro_batch: int) -> int:
+        """Of what stands between steps and of the step."""
+        return measure(self.family.strategy.rank(self.context).stream, micro_batch).peak_allocated_bytes
+
+
+def cut_of(judge: Judge, alone: Family, degree: int) -> Cut:
+    """`degree` of the shards of `alone` cut the other dimension."""
+    whole = judge.provider.static_trace(judge.variant(alone).regime)
+    context = judge.context(alone, 1, whole)
+    return Cut(
+        family=alone, context=replace(context, trace=cut_across(whole, context.shard_ranks, degree)), whole=whole
+    )
+
+
+def _stepped(trace: StepTrace, shards: int) -> int:
+    return sum(shard(one, shards).shard_numel for one in trace.parameters if one.trainable and not one.tied_to)
 
 
 def cut_across(trace: StepTrace, shards: int, degree: int) -> StepTrace:

@@ -12,12 +12,11 @@ Ranks with several stages may begin before that: of them only m/p of the whole i
 from dataclasses import replace
 
 from gpu_plan.planner.dtypes import element_bits
-from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.pipeline.classes import CUT
 from gpu_plan.planner.pipeline.stages import layers_of
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
-from gpu_plan.planner.search.training.least.rows import least_states
+from gpu_plan.planner.search.training.least.rows import cut_of
 from gpu_plan.planner.search.training.least.together import Least
 from gpu_plan.planner.search.training.piped.times import stage_time
 from gpu_plan.planner.strategy.known import unsharded
@@ -74,9 +73,8 @@ def _held(evaluator: Evaluator, family: Family, alone: Family, judged: StepJudge
     if not alone.strategy.traits.shards_model:
         part = states // ranks
     else:
-        less = least_states(evaluator, alone, ranks)
-        if less is not None:
-            states = min(states, measure(less.stream, judged.batch.micro_batch).peak_allocated_bytes)
+        if states > evaluator.capacity_bytes and (cut := cut_of(evaluator, alone, ranks)).is_less:
+            states = min(states, cut.peak_bytes(judged.batch.micro_batch))
         part = max(states, _whole_in_stage(evaluator, family))
     return part + sum(term.low for term in judged.terms)
 

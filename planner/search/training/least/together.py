@@ -16,12 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_plan.planner.dtypes import element_bits
-from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
-from gpu_plan.planner.search.training.least.rows import least_states
+from gpu_plan.planner.search.training.least.rows import Cut, cut_of
 from gpu_plan.planner.speed.model import Collective, Phase
-from gpu_plan.planner.strategy.base import RankPlan
 from gpu_plan.planner.strategy.known import unsharded
 from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.trace.events import StepTrace
@@ -68,7 +66,7 @@ class Bounds:
     _parts: dict[tuple[str, tuple[int, ...], int], StepTrace] = field(default_factory=dict)
     _sums: Sums | None = None
     _known: dict[Family, Least] = field(default_factory=dict)
-    _less: dict[tuple[Family, int], RankPlan | None] = field(default_factory=dict)
+    _cuts: dict[tuple[Family, int], Cut] = field(default_factory=dict)
 
     def know(self, family: Family, least: Least) -> None:
         """Takes in what another process found of the job's cuts."""
@@ -109,7 +107,10 @@ class Bounds:
             of: Callable[[Batch, StepJudgement], float] = partial(self._seconds_apart, alone, degree)
         else:
             of = partial(self._seconds, alone, degree, tokens=tokens)
-        return self._over(alone, degree, cuts, of, self.states(family, cuts[0]))
+        states = self._held(alone, degree, self.evaluator.judge_states(alone, cuts[0]))
+        if states > self.evaluator.capacity_bytes:
+            states = self.states(family, cuts[0])
+        return self._over(alone, degree, cuts, of, states)
 
     def states(self, family: Family, batch: Batch) -> int:
         """Bytes of a device's states alone, and of what stands outside the allocator."""
@@ -210,27 +211,26 @@ class Bounds:
         part = judged.profile.peak_allocated_bytes
         if not (judged.states_only and alone.strategy.traits.shards_model):
             part //= degree
-        elif (less := self._less_of(alone, columns)) is not None:
-            part = min(part, measure(less.stream, judged.batch.micro_batch).peak_allocated_bytes)
+        elif columns > 1 and (cut := self._cut(alone, columns)).is_less:
+            part = min(part, cut.peak_bytes(judged.batch.micro_batch))
         return part + sum(term.low for term in judged.terms)
 
-    def _less_of(self, alone: Family, columns: int) -> RankPlan | None:
-        """States of a rank of whose shards so many cut columns, where that is less."""
-        if (alone, columns) not in self._less:
-            self._less[alone, columns] = least_states(self.evaluator, alone, columns) if columns > 1 else None
-        return self._less[alone, columns]
+    def _cut(self, alone: Family, columns: int) -> Cut:
+        if (alone, columns) not in self._cuts:
+            self._cuts[alone, columns] = cut_of(self.evaluator, alone, columns)
+        return self._cuts[alone, columns]
 
     def _seconds(self, alone: Family, degree: int, batch: Batch, judged: StepJudgement, *, tokens: bool) -> float:
         """Of one sample. Ranks that share its `tokens` compute at least their part of every operator, a ring's of
         attention more, step what they step anyway, and wait for nothing that is counted here."""
         evaluator, trace = self.evaluator, judged.plan.stream.trace
         optimizer = judged.plan.optimizer_work
-        if alone.strategy.traits.shards_model and not tokens:
-            less = self._less_of(alone, degree)
-            optimizer = optimizer if less is None else less.optimizer_work
-        elif not tokens:
-            touched = optimizer.parameter_bytes_read_written // degree
-            optimizer = replace(optimizer, parameter_bytes_read_written=touched, elements=optimizer.elements // degree)
+        if not tokens:
+            part = self._cut(alone, degree).stepped if alone.strategy.traits.shards_model else 1 / degree
+            touched = int(optimizer.parameter_bytes_read_written * part)
+            optimizer = replace(
+                optimizer, parameter_bytes_read_written=touched, elements=int(optimizer.elements * part)
+            )
         copies = evaluator.cluster.world_size // degree
         work = replace(
             evaluator.work(alone, batch, trace, judged.plan),
