@@ -1,10 +1,10 @@
-/* The plain heap of heap.py, block by block: the same decisions, some fifty times faster.
+/* The heap of heap.py and expandable.py, block by block: the same decisions, some fifty times faster.
  *
- * heap.py is what this must equal, event by event (tests/unit/memory/test_compiled_replay.py), and what runs where this was
- * not built. Only settings that do not bend the best fit are known here: no expandable segments, no max_split_size, no
- * garbage collection.
+ * Those are what this must equal, event by event (tests/unit/memory/test_compiled_replay.py), and what runs where this was
+ * not built. Only settings that do not bend the best fit further are known here: no max_split_size, no garbage collection.
  *
- * A pool is a sorted array of free blocks (size, then address); blocks of one segment are a list, in order of address.
+ * A pool is a sorted array of free blocks (size, then address); blocks of one segment are a list, in order of address. With
+ * pages a pool is one address range: its blocks are one list, and what is not mapped is a sorted array of holes.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -16,6 +16,7 @@
 #define GAP ((int64_t)2 << 20)
 #define TOP ((int64_t)1 << 51)
 #define NOTHING ((int32_t)-1)
+#define SPAN ((int64_t)1 << 42) /* bytes of a pool's address range, before rounding to pages */
 
 typedef struct {
     int64_t address, size;
@@ -36,9 +37,17 @@ typedef struct {
 } Free;
 
 typedef struct {
+    int64_t address, size;
+} Hole;
+
+typedef struct {
     Free *free;
     int32_t count, room;
     int64_t least_rest;
+    int64_t page; /* 0: whole segments */
+    Hole *holes;
+    int32_t num_holes, room_holes;
+    int32_t head, last; /* of the range's blocks */
 } Pool;
 
 typedef struct {
@@ -65,7 +74,7 @@ typedef struct {
     int64_t num_settled, room_settled;
     int64_t *retried;
     int64_t num_retried, room_retried;
-    int64_t reserved, limit, cursor, clock;
+    int64_t reserved, limit, capacity, cursor, clock; /* limit: of the process; with whole segments the less of both */
     int descending, broken; /* broken: out of memory ourselves */
 } Heap;
 
@@ -174,27 +183,52 @@ static void record(Heap *heap, int64_t change, int64_t address, int64_t pool) {
     heap->reserved += change;
 }
 
+/* Out of its list of neighbours. */
+static void unlinked(Heap *heap, int32_t index) {
+    Block *block = &heap->blocks[index];
+    Pool *pool = &heap->pools[block->pool];
+    if (block->before != NOTHING) heap->blocks[block->before].after = block->after;
+    else if (pool->page) pool->head = block->after;
+    if (block->after != NOTHING) heap->blocks[block->after].before = block->before;
+    else if (pool->page) pool->last = block->before;
+    drop(heap, index);
+}
+
+/* Behind a block of its list; behind none, at the head of a pool's range. */
+static void linked(Heap *heap, int32_t index, int32_t before) {
+    Block *block = &heap->blocks[index];
+    Pool *pool = &heap->pools[block->pool];
+    block->before = before;
+    block->after = before == NOTHING ? pool->head : heap->blocks[before].after;
+    if (before != NOTHING) heap->blocks[before].after = index;
+    else pool->head = index;
+    if (block->after != NOTHING) heap->blocks[block->after].before = index;
+    else if (pool->page) pool->last = index;
+}
+
+/* Whether a block is followed at once by a free one. */
+static int meets(const Heap *heap, int32_t one, int32_t other) {
+    if (one == NOTHING || other == NOTHING) return 0;
+    return heap->blocks[one].address + heap->blocks[one].size == heap->blocks[other].address;
+}
+
 /* free_block: merges with free neighbours. */
 static void give(Heap *heap, int32_t index) {
     int32_t after = heap->blocks[index].after, before = heap->blocks[index].before;
     int32_t at = NOTHING; /* place of the neighbour that it becomes one with */
-    if (before != NOTHING && !heap->blocks[before].free) before = NOTHING;
-    if (after != NOTHING && heap->blocks[after].free) {
+    if (!meets(heap, before, index) || !heap->blocks[before].free) before = NOTHING;
+    if (meets(heap, index, after) && heap->blocks[after].free) {
         if (before == NOTHING) {
             at = found(heap, after);
             heap->blocks[after].free = 0;
         } else take(heap, after);
         heap->blocks[index].size += heap->blocks[after].size;
-        heap->blocks[index].after = heap->blocks[after].after;
-        if (heap->blocks[index].after != NOTHING) heap->blocks[heap->blocks[index].after].before = index;
-        drop(heap, after);
+        unlinked(heap, after);
     }
     if (before != NOTHING) {
         at = found(heap, before);
         heap->blocks[before].size += heap->blocks[index].size;
-        heap->blocks[before].after = heap->blocks[index].after;
-        if (heap->blocks[before].after != NOTHING) heap->blocks[heap->blocks[before].after].before = before;
-        drop(heap, index);
+        unlinked(heap, index);
         index = before;
     }
     if (at == NOTHING) put(heap, index);
@@ -240,9 +274,84 @@ static void settle(Heap *heap, int64_t event) {
     }
 }
 
+static void new_hole(Heap *heap, Pool *pool, int32_t at, int64_t address, int64_t size) {
+    pool->holes = grown32(heap, pool->holes, &pool->room_holes, pool->num_holes, sizeof(Hole));
+    if (heap->broken) return;
+    memmove(pool->holes + at + 1, pool->holes + at, (size_t)(pool->num_holes - at) * sizeof(Hole));
+    pool->holes[at] = (Hole){address, size};
+    pool->num_holes++;
+}
+
+static void no_hole(Pool *pool, int32_t at) {
+    pool->num_holes--;
+    memmove(pool->holes + at, pool->holes + at + 1, (size_t)(pool->num_holes - at) * sizeof(Hole));
+}
+
+/* Position of the first hole from an address on. */
+static int32_t hole_from(const Pool *pool, int64_t address) {
+    int32_t low = 0, high = pool->num_holes;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (pool->holes[middle].address < address) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static int64_t hole_at(const Pool *pool, int64_t address) {
+    int32_t at = hole_from(pool, address);
+    return at < pool->num_holes && pool->holes[at].address == address ? pool->holes[at].size : 0;
+}
+
+/* unmap_block: one hole with those that it meets. */
+static void unmap(Heap *heap, Pool *pool, int64_t start, int64_t end) {
+    int32_t at = hole_from(pool, start);
+    if (at < pool->num_holes && pool->holes[at].address == end) {
+        end += pool->holes[at].size;
+        no_hole(pool, at);
+    }
+    if (at > 0 && pool->holes[at - 1].address + pool->holes[at - 1].size == start) pool->holes[at - 1].size = end - pool->holes[at - 1].address;
+    else new_hole(heap, pool, at, start, end - start);
+}
+
+/* Every whole page inside a free block of one range. */
+static void unmap_pages(Heap *heap, int32_t pool_index) {
+    Pool *pool = &heap->pools[pool_index];
+    int32_t count = pool->count;
+    Free *copy = malloc((size_t)(count + 1) * sizeof(Free));
+    if (copy == NULL) {
+        heap->broken = 1;
+        return;
+    }
+    memcpy(copy, pool->free, (size_t)count * sizeof(Free));
+    for (int32_t at = 0; at < count && !heap->broken; at++) {
+        int64_t address = copy[at].address, end = address + copy[at].size;
+        int64_t first = (address + pool->page - 1) / pool->page * pool->page, last = end / pool->page * pool->page;
+        int32_t index = copy[at].block;
+        if (first >= last) continue;
+        take(heap, index);
+        if (end > last) {
+            int32_t rest = new_block(heap);
+            if (rest == NOTHING) break;
+            heap->blocks[rest] = (Block){last, end - last, NOTHING, NOTHING, pool_index, 0, NOTHING};
+            linked(heap, rest, index);
+            put(heap, rest);
+        }
+        if (first > address) {
+            heap->blocks[index].size = first - address;
+            put(heap, index);
+        } else unlinked(heap, index);
+        record(heap, first - last, first, pool_index);
+        unmap(heap, pool, first, last);
+    }
+    free(copy);
+}
+
 /* release_cached_blocks */
 static void empty_cache(Heap *heap) {
     settle(heap, INT64_MAX);
+    for (int32_t pool = 0; pool < heap->num_pools && !heap->broken; pool++)
+        if (heap->pools[pool].page) unmap_pages(heap, pool);
     for (int32_t at = 0; at < heap->num_segments && !heap->broken; at++) {
         Segment *segment = &heap->segments[at];
         if (segment->first == NOTHING) continue;
@@ -253,6 +362,97 @@ static void empty_cache(Heap *heap) {
         drop(heap, first);
         segment->first = NOTHING;
     }
+}
+
+/* The last block of a range that does not begin above an address. */
+static int32_t below(const Heap *heap, const Pool *pool, int64_t address) {
+    int32_t index = pool->last;
+    while (index != NOTHING && heap->blocks[index].address > address) index = heap->blocks[index].before;
+    return index;
+}
+
+/* Whether free blocks and holes from an address on hold a size together; `index` is the last block up to there. */
+static int has_room(const Heap *heap, const Pool *pool, int32_t index, int64_t address, int64_t size) {
+    int64_t at = address;
+    while (at - address < size) {
+        int32_t next = index == NOTHING ? pool->head : heap->blocks[index].after;
+        int64_t room = 0;
+        if (index != NOTHING && heap->blocks[index].address == at) {
+            if (heap->blocks[index].free) room = heap->blocks[index].size;
+        } else if (next != NOTHING && heap->blocks[next].address == at) {
+            index = next;
+            continue;
+        } else room = hole_at(pool, at);
+        if (!room) return 0;
+        at += room;
+    }
+    return 1;
+}
+
+/* map_block, page by page as far as holes lie between free blocks. */
+static int32_t map_from(Heap *heap, int32_t pool_index, int32_t index, int64_t address, int64_t size) {
+    Pool *pool = &heap->pools[pool_index];
+    if (index != NOTHING && heap->blocks[index].address == address) take(heap, index);
+    else {
+        int32_t made = new_block(heap);
+        if (made == NOTHING) return NOTHING;
+        heap->blocks[made] = (Block){address, 0, NOTHING, NOTHING, pool_index, 0, NOTHING};
+        linked(heap, made, index);
+        index = made;
+    }
+    while (heap->blocks[index].size < size) {
+        int64_t have = heap->blocks[index].size, end = address + have;
+        int32_t at = hole_from(pool, end);
+        int64_t hole = pool->holes[at].size, grow = (size - have + pool->page - 1) / pool->page * pool->page;
+        if (grow > hole) grow = hole;
+        if (heap->reserved + grow > heap->capacity) {
+            /* What was mapped so far stays, as a free block. */
+            if (have) put(heap, index);
+            else unlinked(heap, index);
+            return NOTHING;
+        }
+        if (grow < hole) pool->holes[at] = (Hole){end + grow, hole - grow};
+        else no_hole(pool, at);
+        record(heap, grow, end, pool_index);
+        heap->blocks[index].size = have + grow;
+        int32_t after = heap->blocks[index].after;
+        if (meets(heap, index, after) && heap->blocks[after].free) {
+            take(heap, after);
+            heap->blocks[index].size += heap->blocks[after].size;
+            unlinked(heap, after);
+        }
+    }
+    return index;
+}
+
+/* try_allocate_expandable_block: at the lowest address where free and unmapped ranges together hold the size. */
+static int32_t mapped(Heap *heap, int32_t pool_index, int64_t size, int64_t nbytes) {
+    const Pool *pool = &heap->pools[pool_index];
+    if (heap->reserved + nbytes > heap->limit) return NOTHING;
+    for (int32_t at = 0; at < pool->num_holes; at++) {
+        int64_t address = pool->holes[at].address;
+        int32_t index = below(heap, pool, address - 1);
+        if (index != NOTHING && heap->blocks[index].free && heap->blocks[index].address + heap->blocks[index].size == address)
+            address = heap->blocks[index].address;
+        if (has_room(heap, pool, index, address, size)) return map_from(heap, pool_index, index, address, size);
+    }
+    return NOTHING;
+}
+
+/* alloc_block of a pool with pages, making room where there is none. */
+static int32_t expanded(Heap *heap, int32_t pool, int64_t size, int64_t nbytes) {
+    int32_t index = mapped(heap, pool, size, nbytes);
+    if (index != NOTHING || heap->broken) return index;
+    empty_cache(heap);
+    heap->retried = grown(heap, heap->retried, &heap->room_retried, heap->num_retried, sizeof(int64_t));
+    if (heap->broken) return NOTHING;
+    heap->retried[heap->num_retried++] = heap->clock;
+    return mapped(heap, pool, size, nbytes);
+}
+
+/* Bytes to which the free block at a place can grow. */
+static int64_t reach(const Pool *pool, int32_t at) {
+    return pool->free[at].size + hole_at(pool, pool->free[at].address + pool->free[at].size);
 }
 
 static int32_t obtain(Heap *heap, int32_t pool, int64_t nbytes) {
@@ -286,10 +486,11 @@ static int32_t obtain(Heap *heap, int32_t pool, int64_t nbytes) {
 static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t segment_size) {
     Pool *pool = &heap->pools[pool_index];
     int32_t at = place(pool, 0, pool->count, size, INT64_MIN), index;
+    while (pool->page && at + 1 < pool->count && reach(pool, at + 1) < reach(pool, at)) at++;
     if (at < pool->count) index = pool->free[at].block;
     else {
         at = NOTHING;
-        index = obtain(heap, pool_index, segment_size);
+        index = pool->page ? expanded(heap, pool_index, size, segment_size) : obtain(heap, pool_index, segment_size);
         if (index == NOTHING) return NOTHING;
     }
     int64_t rest = heap->blocks[index].size - size;
@@ -301,10 +502,9 @@ static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t se
     int32_t cut = new_block(heap);
     if (cut == NOTHING) return NOTHING;
     Block *block = &heap->blocks[index];
-    heap->blocks[cut] = (Block){block->address + size, rest, index, block->after, pool_index, 0, block->segment};
-    if (block->after != NOTHING) heap->blocks[block->after].before = cut;
-    block->after = cut;
+    heap->blocks[cut] = (Block){block->address + size, rest, NOTHING, NOTHING, pool_index, 0, block->segment};
     block->size = size;
+    linked(heap, cut, index);
     if (at == NOTHING) put(heap, cut);
     else changed(heap, at, cut);
     return index;
@@ -368,7 +568,10 @@ static PyObject *as_bytes(const void *array, int64_t nbytes) {
 }
 
 static void dismantle(Heap *heap) {
-    for (int32_t pool = 0; heap->pools != NULL && pool < heap->num_pools; pool++) free(heap->pools[pool].free);
+    for (int32_t pool = 0; heap->pools != NULL && pool < heap->num_pools; pool++) {
+        free(heap->pools[pool].free);
+        free(heap->pools[pool].holes);
+    }
     free(heap->pools);
     free(heap->blocks);
     free(heap->segments);
@@ -378,16 +581,29 @@ static void dismantle(Heap *heap) {
     free(heap->retried);
 }
 
-#define INPUTS 7
+/* The address range of each pool, as large as no device. */
+static void begin_ranges(Heap *heap, const int64_t *pages) {
+    for (int32_t at = 0; at < heap->num_pools && !heap->broken; at++) {
+        Pool *pool = &heap->pools[at];
+        pool->page = pages[at];
+        pool->head = pool->last = NOTHING;
+        if (!pool->page) continue;
+        int64_t span = (SPAN + pool->page - 1) / pool->page * pool->page;
+        int64_t base = (at * 2 * SPAN + pool->page - 1) / pool->page * pool->page;
+        new_hole(heap, pool, 0, base, span);
+    }
+}
+
+#define INPUTS 8
 #define OUTPUTS 2
 
 static PyObject *replay(PyObject *self, PyObject *args) {
     PyObject *given[INPUTS + OUTPUTS];
-    long long limit;
+    long long limit, capacity;
     int descending;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOOOOOOOLp", &given[0], &given[1], &given[2], &given[3], &given[4], &given[5],
-                          &given[6], &given[7], &given[8], &limit, &descending))
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOOLLp", &given[0], &given[1], &given[2], &given[3], &given[4], &given[5],
+                          &given[6], &given[7], &given[8], &given[9], &limit, &capacity, &descending))
         return NULL;
     Py_buffer views[INPUTS + OUTPUTS];
     int64_t lengths[INPUTS + OUTPUTS] = {0};
@@ -404,16 +620,17 @@ static PyObject *replay(PyObject *self, PyObject *args) {
         data[open] = views[open].buf;
         lengths[open] = views[open].len / (Py_ssize_t)sizeof(int64_t);
     }
-    /* signs, tensors, sizes, segment sizes, pools, least rests of pools, returns; charged, addresses */
-    Run run = {data[0], data[1], data[2], data[3], data[4], data[6], (int64_t *)data[7], (int64_t *)data[8],
+    /* signs, tensors, sizes, segment sizes, pools, least rests and pages of pools, returns; charged, addresses */
+    Run run = {data[0], data[1], data[2], data[3], data[4], data[7], (int64_t *)data[8], (int64_t *)data[9],
                lengths[0], lengths[2], lengths[5]};
-    if (lengths[1] != run.events || lengths[7] != run.events || lengths[8] != run.events ||
-        (run.returns != NULL && lengths[6] != run.events) || lengths[3] != run.num_tensors ||
-        lengths[4] != run.num_tensors || run.num_tensors > INT32_MAX) {
+    if (lengths[1] != run.events || lengths[8] != run.events || lengths[9] != run.events ||
+        (run.returns != NULL && lengths[7] != run.events) || lengths[3] != run.num_tensors ||
+        lengths[4] != run.num_tensors || lengths[6] != run.num_pools || run.num_tensors > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "arrays of a run differ in length");
         goto done;
     }
     heap.limit = limit;
+    heap.capacity = capacity;
     heap.descending = descending;
     heap.cursor = descending ? TOP : GAP;
     heap.spare = NOTHING;
@@ -421,6 +638,7 @@ static PyObject *replay(PyObject *self, PyObject *args) {
     heap.pools = calloc((size_t)run.num_pools + 1, sizeof(Pool));
     heap.broken = heap.pools == NULL;
     for (int32_t pool = 0; !heap.broken && pool < heap.num_pools; pool++) heap.pools[pool].least_rest = data[5][pool];
+    if (!heap.broken) begin_ranges(&heap, data[6]);
     int wrong = 0;
     int64_t handled;
     Py_BEGIN_ALLOW_THREADS

@@ -37,15 +37,16 @@ def listed(calls: Sequence[DriverCall]) -> DriverCalls:
     )
 
 
-def of_segments(rows: IntArray, kinds: IntArray) -> DriverCalls:
-    """Of whole segments: rows of event, change, address and pool [calls, 4]; `kinds`: what each pool serves, twice the
-    stream, and one more for small blocks."""
-    made = cache(lambda: tuple(_call(row, kinds) for row in rows.tolist()))
+def of_rows(rows: IntArray, kinds: IntArray, *, mapped: bool) -> DriverCalls:
+    """Rows of event, change, address and pool [calls, 4], of pages that are mapped or of whole segments; `kinds`: what
+    each pool serves, twice the stream, and one more for small blocks."""
+    taken = Action.SEGMENT_MAP if mapped else Action.SEGMENT_ALLOC
+    given = Action.SEGMENT_UNMAP if mapped else Action.SEGMENT_FREE
+    made = cache(lambda: tuple(_call(row, kinds, taken, given) for row in rows.tolist()))
     return DriverCalls(event=rows[:, 0], change=rows[:, 1], made=made)
 
 
-def _call(row: list[int], kinds: IntArray) -> DriverCall:
+def _call(row: list[int], kinds: IntArray, taken: Action, given: Action) -> DriverCall:
     event, change, address, pool = row
-    action = Action.SEGMENT_ALLOC if change > 0 else Action.SEGMENT_FREE
     kind = int(kinds[pool])
-    return DriverCall(event, action, address, abs(change), kind // 2, bool(kind % 2))
+    return DriverCall(event, taken if change > 0 else given, address, abs(change), kind // 2, bool(kind % 2))

@@ -1,14 +1,15 @@
-"""The plain heap in C (`_blocks.c`), where it was built: equal to `heap.py` event by event.
+"""The heap in C (`_blocks.c`), where it was built: equal to `heap.py` and `expandable.py` event by event.
 
 A search simulates hundreds of runs of tens of thousands of events; in Python they are most of its time. A platform
-without a compiler, or a setting that bends the best fit, takes `heap.py`.
+without a compiler, or a setting that bends the best fit, takes those.
 """
 
 from typing import Any
 
 import numpy as np
 
-from gpu_plan.planner.memory.allocator.calls import of_segments
+from gpu_plan.planner.memory.allocator.calls import of_rows
+from gpu_plan.planner.memory.allocator.heap import NEVER
 from gpu_plan.planner.memory.allocator.played import Played, device_limit
 from gpu_plan.planner.memory.allocator.settings import (
     LARGE_ROUNDING,
@@ -45,9 +46,11 @@ class CompiledRun:
         self._kinds = np.flatnonzero(np.bincount(codes))
         places = np.zeros(int(self._kinds[-1]) + 1 if len(self._kinds) else 0, dtype=np.int64)
         places[self._kinds] = np.arange(len(self._kinds))
-        least = np.where(self._kinds % 2 == 1, MIN_BLOCK, SMALL_LIMIT + 1)
+        small_pools, grows = self._kinds % 2 == 1, settings.expandable_segments
+        least = np.where(small_pools | grows, MIN_BLOCK, SMALL_LIMIT + 1)
+        pages = np.where(small_pools, settings.page(True), settings.page(False)) * grows
         segments = _segment_sizes(rounded, settings)
-        self._arrays = tuple(map(_flat, (signs, tensors, rounded, segments, places[codes], least)))
+        self._arrays = tuple(map(_flat, (signs, tensors, rounded, segments, places[codes], least, pages)))
         self._settings = settings
         self.num_events = len(signs)
 
@@ -59,7 +62,7 @@ class CompiledRun:
             charged=told[0, :handled],
             addresses=told[1, :handled],
             reserved=reserved,
-            calls=of_segments(_rows(calls, 4), self._kinds),
+            calls=of_rows(_rows(calls, 4), self._kinds, mapped=self._settings.expandable_segments),
             retried_at=tuple(_rows(retried, 1)[:, 0].tolist()),
             settled=_rows(settled, 2),
         )
@@ -75,10 +78,12 @@ class CompiledRun:
         self, capacity: int | None, descending_addresses: bool, returns: IntArray | None, told: IntArray
     ) -> tuple[int, int, bytes, bytes, bytes]:
         """`told` takes each event's block, its bytes and its address [2, events]."""
-        limit = device_limit(self._settings, capacity)
+        device = NEVER if capacity is None else capacity
+        # Of ranges the process's limit is asked before anything is mapped, the device's page by page.
+        limit = device_limit(self._settings, None if self._settings.expandable_segments else capacity)
         behind = None if returns is None else _flat(returns)
         played: tuple[int, int, bytes, bytes, bytes] = _blocks.replay(
-            *self._arrays, behind, told[0], told[1], limit, descending_addresses
+            *self._arrays, behind, told[0], told[1], limit, device, descending_addresses
         )
         return played
 

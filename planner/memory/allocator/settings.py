@@ -86,8 +86,8 @@ class AllocatorSettings:
 
     @property
     def bends_nothing(self) -> bool:
-        """Whether every request takes the smallest free block that is large enough."""
-        return not self.expandable_segments and self.max_split_size is None and not self.collects_garbage
+        """Whether every request takes the smallest free block that is large enough, or one that grows least."""
+        return self.max_split_size is None and not self.collects_garbage
 
     def page(self, small: bool) -> int:
         """Bytes of a page of an expandable segment."""

@@ -17,6 +17,7 @@ needs_kernel = pytest.mark.skipif(not module.COMPILED, reason="built without a c
 
 SETTINGS = st.builds(
     AllocatorSettings,
+    expandable_segments=st.booleans(),
     roundup_power2_divisions=st.sampled_from([0, 0, 2, 8]),
     large_segment_size=st.sampled_from([20 * MIB, 12 * MIB]),
     process_limit=st.sampled_from([None, 120 * MIB, 300 * MIB]),
@@ -67,8 +68,10 @@ def test_events_that_make_no_sense(signs: list[int], tensors: list[int]) -> None
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize("bent", [{"expandable_segments": True}, {"max_split_size": 40 * MIB}])
-def test_what_bends_the_best_fit_is_left_to_python(bent: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "bent", [{"garbage_collection_threshold": 0.5, "process_limit": 80 * MIB}, {"max_split_size": 40 * MIB}]
+)
+def test_what_bends_the_best_fit_is_left_to_python(bent: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CompiledRun", None)
     signs, tensors = np.asarray([1, -1]), np.asarray([0, 0])
     assert replay(signs, tensors, np.asarray([512]), settings=AllocatorSettings(**bent)).peak_allocated_bytes == 512
