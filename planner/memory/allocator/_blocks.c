@@ -672,6 +672,11 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_blocks", NULL, 0, methods, NULL, NULL, NULL, NULL};
+/* What compiled.py gives and takes; another number than its own is a build of other source. */
+static int told(PyObject *module) { return PyModule_AddIntConstant(module, "INTERFACE", 2); }
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, told}, {0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_blocks", NULL, 0, methods, slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__blocks(void) { return PyModuleDef_Init(&module); }

@@ -26,7 +26,9 @@ try:
 except ImportError:
     _blocks = None
 
-COMPILED = _blocks is not None
+_INTERFACE = 2
+"""Of `_blocks.replay`; what was built from other source is left alone."""
+COMPILED = getattr(_blocks, "INTERFACE", None) == _INTERFACE
 """Whether the compiled heap is there."""
 
 
