@@ -16,7 +16,7 @@ from gpu_plan.planner.from_config.signs import Content
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.unread import JOBS, first_of
 from gpu_plan.planner.visible import visible
-from gpu_plan.planner.workload.recipes import GONE, PPO, RECIPES
+from gpu_plan.planner.workload.recipes import GONE, LIGER, PPO, RECIPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +249,8 @@ def as_recipe(reading: Reading, job: NamedJob) -> None:
     for key in [key for key, said in reading.said.items() if key == "fused-loss" or _of_one_model(key, said.setting)]:
         said = reading.said.pop(key)
         if said.value not in ("false", "none"):
-            reading.approximate(f"{said.source}: a recipe is planned without it")
+            hint = f" (--set {key}=true has its layers)" if key == LIGER else ""
+            reading.approximate(f"{said.source}: a recipe is planned without it{hint}")
     reading.say("recipe", job.recipe, job.source)
     for key in _WORDS:
         table.raw(key)
@@ -309,8 +310,9 @@ def _rollouts(reading: Reading, table: Table, recipe: str) -> None:
         reading.say("gpu-memory-utilization", f"{share:g}", f"vllm_gpu_memory_utilization: {share:g}")
     if ranks is not None:
         reading.say("vllm-tp", ranks, f"vllm_tensor_parallel_size: {ranks}")
-    if table.flag("vllm_enable_sleep_mode") and mode == "colocate":
-        reading.say("vllm-sleep", True, "vllm_enable_sleep_mode: true")
+    if mode == "colocate":
+        sleeps = bool(table.flag("vllm_enable_sleep_mode"))
+        reading.say("vllm-sleep", sleeps, "vllm_enable_sleep_mode: true" if sleeps else "TRL's default")
 
 
 def _reference(reading: Reading, table: Table, recipe: str) -> None:

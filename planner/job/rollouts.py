@@ -6,7 +6,7 @@ every step of the accumulation at once, log-probabilities a micro batch at a tim
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from gpu_plan.planner.capture.provider import CapturedProvider
 from gpu_plan.planner.capture.request import Passage
@@ -15,6 +15,7 @@ from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.phases import Between, Standing, gathered_bytes, with_phases
 from gpu_plan.planner.memory.stream.moments import Phase
 from gpu_plan.planner.memory.stream.rank import RankStream
+from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.strategy.base import RankPlan
@@ -22,6 +23,7 @@ from gpu_plan.planner.trace.events import Category, StepTrace
 from gpu_plan.planner.trace.variant import StepVariant
 
 Passages = Callable[[StepVariant, int], tuple[Passage, ...]]
+_VERDICTS = ("fits", "tight", "no")
 
 
 class Engine(Protocol):
@@ -42,6 +44,10 @@ class Engine(Protocol):
         """What it takes beside what it keeps."""
 
 
+MakeEngine = Callable[[int], Engine]
+"""An engine for so many completions of one rank."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RolloutEvaluator(Evaluator):
     """Judges candidates whose steps begin with a rollout: what stands meanwhile, and what an engine keeps."""
@@ -49,18 +55,49 @@ class RolloutEvaluator(Evaluator):
     passages: Passages
     roles: tuple[str, ...] = ()
     """What its models are called, where that is known."""
-    engine: Callable[[int], Engine] | None = None
+    engine: MakeEngine | None = None
     """The engine for so many completions of one rank; None where the model itself generates."""
+    asleep: MakeEngine | None = None
+    """The same that sleeps while the model trains, where that is open: tried of what has no room beside it awake."""
+    _now: MakeEngine | None = None
+    """The engine of the candidate that is being judged."""
 
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
+        if states_only:
+            return self._with(self.asleep or self.engine, family, batch, trace, states_only=True)
+        awake = self._with(self.engine, family, batch, trace)
+        if self.asleep is None or awake.device_verdict != "no":
+            return awake
+        return replace(self._with(self.asleep, family, batch, trace), sleeps=True)
+
+    def simulate(self, judgement: J) -> J:
+        """As elsewhere; what its allocator leaves no room beside an engine awake is tried asleep too."""
         # A class with slots is made anew: `super()` without arguments would still mean the first one.
+        found: Any = Evaluator.simulate(self, judgement)
+        if not isinstance(judgement, StepJudgement) or self.asleep is None or judgement.sleeps:
+            return cast("J", found)
+        if judgement.states_only or found.device_verdict == "fits":
+            return cast("J", found)
+        trace = self.provider.trace(self.variant(judgement.family), judgement.batch.micro_batch)
+        slept: Any = replace(self._with(self.asleep, judgement.family, judgement.batch, trace), sleeps=True)
+        known = (found, Evaluator.simulate(self, slept))
+        return cast("J", min(known, key=lambda one: (_VERDICTS.index(one.device_verdict), one.used_bytes)))
+
+    def _with(
+        self, make: MakeEngine | None, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False
+    ) -> StepJudgement:
+        self._now = make
         found = Evaluator._judge(self, family, batch, trace, states_only)
-        engine = self.engine_of(batch)
+        engine = self._made(make, batch)
         return found if engine is None or not engine.held_bytes else _beside(found, engine)
 
-    def engine_of(self, batch: Batch) -> Engine | None:
+    def engine_of(self, judgement: StepJudgement) -> Engine | None:
         """Of a candidate."""
-        return None if self.engine is None else self.engine(batch.micro_batch * batch.accumulation_steps)
+        return self._made(self.asleep if judgement.sleeps else self.engine, judgement.batch)
+
+    @staticmethod
+    def _made(make: MakeEngine | None, batch: Batch) -> Engine | None:
+        return None if make is None else make(batch.micro_batch * batch.accumulation_steps)
 
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         plan = Evaluator._plan(self, family, batch, trace)
@@ -81,7 +118,7 @@ class RolloutEvaluator(Evaluator):
             rows=batch.micro_batch * batch.accumulation_steps,
             roles=self.roles,
             passages=passages,
-            engine=self.engine_of(batch),
+            engine=self._made(self._now, batch),
             gathered=gathered,
             # trl's ds3_gather_for_generation, on unless it is switched off: the whole model, for generate and no other.
             gathered_whole=whole * element if shards and family.strategy.traits.uses_deepspeed else gathered,
@@ -102,11 +139,12 @@ def rolling(
     evaluator: Evaluator,
     passages: Passages,
     roles: tuple[str, ...] = (),
-    engine: Callable[[int], Engine] | None = None,
+    engine: MakeEngine | None = None,
+    asleep: MakeEngine | None = None,
 ) -> RolloutEvaluator:
     """The evaluator of training, with what happens between updates."""
     own = {one.name: getattr(evaluator, one.name) for one in fields(Evaluator)}
-    return RolloutEvaluator(**own, passages=passages, roles=roles, engine=engine)
+    return RolloutEvaluator(**own, passages=passages, roles=roles, engine=engine, asleep=asleep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -279,7 +279,10 @@ def _add_recipe(group: argparse._ArgumentGroup) -> None:
         action="store_const",
         const="true",
         dest="vllm_sleep",
-        help="vLLM's weights and cache go meanwhile",
+        help="vLLM's weights and cache go meanwhile; default: where an update has no room else",
+    )
+    group.add_argument(
+        "--no-vllm-sleep", action="store_const", const="false", dest="vllm_sleep", help=argparse.SUPPRESS
     )
 
 

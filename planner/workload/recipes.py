@@ -78,6 +78,10 @@ ENGINES = ("colocate", "server")
 """Where vLLM generates: on the GPUs that train, or on some of its own (`vllm_mode`)."""
 
 
+LIGER = "kernels.liger"
+"""Key of `--set`: Liger's kernels for the layers of the model that is trained, TRL's `use_liger_kernel`."""
+
+
 def recipe_help() -> str:
     """What `--help` says of `--recipe`."""
     return f"TRL's trainers, their own code traced: {', '.join(RECIPES)}; {PPO}: a policy with a critic"

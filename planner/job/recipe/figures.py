@@ -49,7 +49,7 @@ class RecipeTask(TrainingTask):
     def _engine(self, judgement: StepJudgement) -> EngineFigures | None:
         if not isinstance(self.evaluator, RolloutEvaluator):
             return None
-        engine, batch = self.evaluator.engine_of(judgement.batch), judgement.batch
+        engine, batch = self.evaluator.engine_of(judgement), judgement.batch
         if not isinstance(engine, Engine):
             return None
         samples = batch.micro_batch * batch.accumulation_steps

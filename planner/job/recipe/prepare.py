@@ -28,13 +28,14 @@ from gpu_plan.planner.model.config_reader import positions_of, vocabulary_of
 from gpu_plan.planner.model.kernels.liger import VERSION as LIGER_VERSION
 from gpu_plan.planner.model.kernels.liger import check_liger
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
-from gpu_plan.planner.options.recipe.read import LIGER, RecipeGiven, read_recipe
+from gpu_plan.planner.options.recipe.read import RecipeGiven, read_recipe
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.values import choice
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.training.notes.stack import stack_notes
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.workload.precisions import Precision, default_precision
+from gpu_plan.planner.workload.recipes import LIGER
 
 _BETA = 0.04
 """Any weight of the reference: what it takes of memory does not depend on it."""
@@ -44,6 +45,8 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     """The job that the recipe describes. UsageError for what makes no sense."""
     words = dict(request.words)
     given = read_recipe(words, request.settings)
+    if request.pinned and given.engine is not None:
+        given = replace(given, engine=replace(given.engine, may_sleep=False))
     _check_models(given, source)
     _check_degrees(given, words)
     _check_kernels(given, source, cluster)
@@ -72,7 +75,11 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     evaluator: Any = found.task.evaluator
     if given.recipe.rolls_out:
         engine = None if beside is None else engine_for(given, cluster, beside, taken)
-        evaluator = rolling(evaluator, evaluator.provider.passages, given.roles, engine)
+        asleep = None
+        if beside is not None and given.engine is not None and given.engine.may_sleep:
+            slept = replace(given.engine, sleeps=True)
+            asleep = engine_for(replace(given, engine=slept), cluster, replace(beside, given=slept), taken)
+        evaluator = rolling(evaluator, evaluator.provider.passages, given.roles, engine, asleep)
     return replace(
         found,
         task=RecipeTask(evaluator, given=given, spec=found.spec),
@@ -194,6 +201,10 @@ def _too_long(given: RecipeGiven, source: ModelSource) -> tuple[str, ...]:
     return (f"prompt and completion of {length} tokens are longer than the {positions} positions of {source.id}",)
 
 
+_OPEN = (
+    "vLLM sleeps meanwhile in plans whose update has no room beside it awake: what it takes to sleep and wake is not"
+    " counted (--vllm-sleep, --no-vllm-sleep)"
+)
 _PACKED = "mxfp4"
 """What gpt-oss is stored in, and transformers trains not."""
 _DECODERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
@@ -267,7 +278,9 @@ def _rollout_texts(given: RecipeGiven) -> list[tuple[str, str]]:
             "source",
         )
     )
-    if engine.sleeps:
+    if engine.may_sleep:
+        told.append((_OPEN, "assumed"))
+    if engine.sleeps or engine.may_sleep:
         told.append(("asleep (level 2) its weights and cache are gone; graphs and buffers stay", "source"))
     return told
 

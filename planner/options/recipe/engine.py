@@ -25,6 +25,9 @@ class EngineGiven:
     tensor_parallel: int | None
     """None: searched for a server, 1 beside the trainer."""
     sleeps: bool
+    """Whether its weights and cache go while the trainer computes."""
+    may_sleep: bool = False
+    """Whether nobody said so, and it sleeps where an update leaves no room beside it awake."""
     eager: bool
     engine: str = "vllm"
     """Which it is, as `--server` names it."""
@@ -57,6 +60,7 @@ def read_engine(words: Mapping[str, str], recipe: str) -> EngineGiven | None:
         share=_share(words.get("gpu-memory-utilization"), COLOCATED_SHARE if mode == "colocate" else SERVER_SHARE),
         tensor_parallel=positive(words.get("vllm-tp"), "--vllm-tp"),
         sleeps=sleeps,
+        may_sleep=mode == "colocate" and "vllm-sleep" not in words,
         eager=words.get("enforce-eager") == "true",
     )
 

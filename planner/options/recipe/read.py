@@ -9,7 +9,7 @@ from gpu_plan.planner.options.recipe.engine import ENGINE_WORDS, EngineGiven, re
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
-from gpu_plan.planner.workload.recipes import CALLED, PPO, RECIPES, REFERENCES, Recipe
+from gpu_plan.planner.workload.recipes import CALLED, LIGER, PPO, RECIPES, REFERENCES, Recipe
 from gpu_plan.planner.workload.training import Attention
 
 _ROLLOUTS = ("generations", "reward-model")
@@ -20,8 +20,6 @@ _SCRIPTS = (
 )  # fmt: skip
 """What the recipe's own script and its engine are told, and nobody else."""
 _STACK = "trl"
-LIGER = "kernels.liger"
-"""Key of `--set`, of the trained model's own."""
 DEFAULT_LEN = 512
 """Tokens of prompt and of completion each, where neither is given."""
 

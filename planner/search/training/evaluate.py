@@ -64,6 +64,8 @@ class StepJudgement(Judgement):
     """Works out whether whole copies would leave room, once: `whole`."""
     planned: Callable[[], RankPlan] = field(compare=False, repr=False)
     """What the judged rank goes through; laid out anew of a candidate that another process judged."""
+    sleeps: bool = False
+    """Whether an engine beside its update sleeps meanwhile, which nobody asked for."""
     piped: PipedFigures | None = None
     """Every rank of a pipeline, of which `plan` is the worst; None without one."""
 
@@ -79,7 +81,7 @@ class StepJudgement(Judgement):
 
     @property
     def title(self) -> str:
-        return self.family.title
+        return f"{self.family.title}, vLLM asleep" if self.sleeps else self.family.title
 
     @property
     def full_title(self) -> str:
@@ -122,7 +124,8 @@ class StepJudgement(Judgement):
 
     @property
     def tuned(self) -> bool:
-        return bool(self.family.settings) or self.family.checkpointing is Checkpointing.SELECTIVE
+        selective = self.family.checkpointing is Checkpointing.SELECTIVE
+        return bool(self.family.settings) or selective or self.sleeps
 
     @property
     def accumulates(self) -> bool:

@@ -22,8 +22,12 @@ PREFERENCES = {
         {
             "recipe": "grpo", "generations": "16", "prompt-len": "512", "completion-len": "2048", "vllm": "colocate",
             "checkpointing": "full", "precision": "bf16-mixed",
-            "gpu-memory-utilization": "0.25", "reference": None, "seq-len": None,
+            "gpu-memory-utilization": "0.25", "reference": None, "seq-len": None, "vllm-sleep": "false",
         },
+    ),
+    "GRPO whose vLLM sleeps": (
+        HEAD + "num_generations: 16\nuse_vllm: true\nvllm_enable_sleep_mode: true\n",
+        {"recipe": "grpo", "vllm": "colocate", "vllm-sleep": "true"},
     ),
     "GRPO with a reference": (HEAD + "num_generations: 8\nbeta: 0.04\n", {"recipe": "grpo", "reference": "kept"}),
     "RLOO by its folder": (HEAD.replace(": o\n", ": my-rloo\n") + "num_generations: 4\n", {"recipe": "rloo"}),
