@@ -1,25 +1,31 @@
 """What Megatron's own Python costs the host for an operator: processor time, over that of an operator of a Llama
 without gradients in the same process.
 
-    pip install --no-deps megatron-core==0.16.1
-    .venv/bin/python -m benchmarks.real.megatron_operators [--older FOLDER]
+    pip install -c constraints.txt --no-deps megatron-core==0.16.1
+    .venv/bin/python -m benchmarks.real.megatron_operators --older FOLDER
 
-adds to benchmarks/results/megatron_operators.json. Real layers of Megatron-core, or with --older those of
-bigscience-workshop/Megatron-DeepSpeed in a folder that holds its `megatron`, so narrow that their operators compute
+writes benchmarks/results/megatron_operators.json anew, its sum too. Real layers of Megatron-core and, of FOLDER, those
+of bigscience-workshop/Megatron-DeepSpeed (a folder that holds its `megatron`), so narrow that their operators compute
 next to nothing; tensor parallel ranks by torch's fake process group, whose collectives end at once. Layers alone: eight
 less two. The generators of a GPU are ones of the host, and what is one kernel on a GPU is its operators, since only
 what an operator costs is used (planner/speed/efficiency.toml: issuing).
+
+Other work on the machine lengthens every call: hence calls of both kinds turn about in one process, each by its least
+processor time of all turns, and a ratio of these for every round, which is a process of its own. A job's figure is the
+median of its rounds; `expected` that of the jobs, `slow` and `fast` the jobs' highest and lowest.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import logging
+import math
 import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,94 +38,104 @@ from benchmarks.places import RESULTS
 from benchmarks.real.host_operators import Counted, narrow_llama
 
 RESULT = RESULTS / "megatron_operators.json"
-_RANKS, _ROUNDS, _RUNS = (1, 2, 8), 3, 12
-_DROPOUTS = {"megatron-core": (0.1, 0.0), "megatron-deepspeed": (0.1,)}
+_RANKS, _ROUNDS, _TURNS, _WARM = (1, 2, 8), 5, 30, 3
+_CORE, _OLDER = "megatron-core", "megatron-deepspeed"
+_DROPOUTS = {_CORE: (0.1, 0.0), _OLDER: (0.1,)}
+_KINDS = ("recording", "checkpointed")
 _HIDDEN, _HEADS, _TOKENS, _VOCABULARY = 64, 16, 8, 1024
 _MOST, _LEAST = 8, 2
+Round = dict[str, float]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Writes the ratios; with --one prints those of one process."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.real.megatron_operators", allow_abbrev=False)
-    parser.add_argument("--older", type=Path, metavar="FOLDER", help="that holds Megatron-DeepSpeed's megatron")
+    parser.add_argument(
+        "--older", type=Path, required=True, metavar="FOLDER", help="with Megatron-DeepSpeed's megatron"
+    )
     parser.add_argument("--one", nargs=3, metavar=("LAYERS", "RANKS", "DROPOUT"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.one is not None:
         layers, ranks, dropout = given.one
-        print(json.dumps(_rounds(layers, int(ranks), float(dropout), given.older)))
+        print(json.dumps(_round(layers, int(ranks), float(dropout), given.older)))
         return
-    # Rounds of earlier runs are kept: what else the machine does only lengthens.
-    found: dict[str, dict[str, list[dict[str, float]]]] = json.loads(RESULT.read_text())["rounds"]
-    layers = "megatron-deepspeed" if given.older else "megatron-core"
-    for ranks in _RANKS:
-        for dropout in _DROPOUTS[layers]:
-            known = found.setdefault(layers, {}).setdefault(f"TP {ranks}, dropout {dropout}", [])
-            known += _in_a_process(layers, ranks, dropout, given.older)
-    told = {name: _spread(jobs) for name, jobs in found.items()}
+    if not (given.older / "megatron" / "mpu").is_dir():
+        parser.error(f"--older {given.older}: no folder of Megatron-DeepSpeed, megatron/mpu is not in it")
+    found: dict[str, dict[str, list[Round]]] = {layers: {} for layers in _DROPOUTS}
+    for _ in range(_ROUNDS):  # a busy quarter of an hour then lies on every job's rounds, not on one job's
+        for layers, dropouts in _DROPOUTS.items():
+            for ranks, dropout in itertools.product(_RANKS, dropouts):
+                known = found[layers].setdefault(f"TP {ranks}, dropout {dropout}", [])
+                known.append(_in_a_process(layers, ranks, dropout, given.older))
+    told = {layers: summed(jobs) for layers, jobs in found.items()}
     RESULT.write_text(json.dumps({"issuing": told, "rounds": found}, indent=1) + "\n")
     print(json.dumps(told, indent=1))
 
 
-def _in_a_process(layers: str, ranks: int, dropout: float, older: Path | None) -> list[dict[str, float]]:
-    words = [sys.executable, "-m", "benchmarks.real.megatron_operators", "--one", layers, str(ranks), str(dropout)]
-    words += ["--older", str(older)] if older else []
-    out = subprocess.run(words, check=True, capture_output=True, text=True, timeout=900).stdout
-    found: list[dict[str, float]] = json.loads(out.splitlines()[-1])
-    return found
-
-
-def _spread(jobs: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """The least time of an operator in all rounds of a job over the least without gradients: highest, median and lowest
-    of the jobs."""
+def summed(jobs: Mapping[str, Sequence[Round]]) -> dict[str, dict[str, float]]:
+    """Highest, median and lowest of the jobs, each the median of its rounds."""
     found = {}
-    for kind in ("recording", "checkpointed"):
-        ratios = []
-        for rounds in jobs.values():
-            alone = min(one["no_grad_us"] for one in rounds)
-            ratios.append(round(min(one[kind] * one["no_grad_us"] for one in rounds) / alone, 2))
-        found[kind] = {"slow": max(ratios), "expected": round(median(ratios), 2), "fast": min(ratios)}
+    for kind in _KINDS:
+        each = [median(one[kind] for one in rounds) for rounds in jobs.values()]
+        found[kind] = {
+            name: round(value, 2)
+            for name, value in (("slow", max(each)), ("expected", median(each)), ("fast", min(each)))
+        }
     return found
 
 
-def _rounds(layers: str, ranks: int, dropout: float, older: Path | None) -> list[dict[str, float]]:
+def _in_a_process(layers: str, ranks: int, dropout: float, older: Path) -> Round:
+    words = [sys.executable, "-m", "benchmarks.real.megatron_operators", "--older", str(older)]
+    words += ["--one", layers, str(ranks), str(dropout)]
+    out = subprocess.run(words, check=True, capture_output=True, text=True, timeout=900).stdout
+    found: Round = json.loads(out.splitlines()[-1])
+    return found
+
+
+def _round(layers: str, ranks: int, dropout: float, older: Path) -> Round:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     torch.set_num_threads(1)
     logging.disable(logging.CRITICAL)
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     _without_cuda()
-    make = _core(ranks) if older is None or layers == "megatron-core" else _older(older, ranks)
+    make = _core(ranks) if layers == _CORE else _older(older, ranks)
     llama, tokens = narrow_llama(adapters=False), torch.randint(0, 256, (1, _TOKENS))
 
     def inferred() -> None:
         with torch.no_grad():
             llama(tokens)
 
-    found = []
-    for _ in range(_ROUNDS):
-        seconds, count = _least(inferred)
-        line = {"no_grad_us": round(seconds / count * 1e6, 1)}
-        for kind in ("recording", "checkpointed"):
-            most, least = (_least(make(number, kind == "checkpointed", dropout)) for number in (_MOST, _LEAST))
-            each = (most[0] - least[0]) / (most[1] - least[1])
-            line |= {kind: round(each * count / seconds, 2)}
-            line |= {f"{kind}_operators_a_layer": (most[1] - least[1]) / (_MOST - _LEAST)}
-        found.append(line)
-    return found
+    calls = {
+        (kind, number): make(number, kind == "checkpointed", dropout) for kind in _KINDS for number in (_MOST, _LEAST)
+    }
+    (alone, count), *others = _turn_about((inferred, *calls.values()))
+    each = alone / count
+    line = {"no_grad_us": round(each * 1e6, 1)}
+    spent = dict(zip(calls, others, strict=True))
+    for kind in _KINDS:
+        (most, many), (least, few) = spent[kind, _MOST], spent[kind, _LEAST]
+        line[kind] = round((most - least) / (many - few) / each, 2)
+        line[f"{kind}_operators_a_layer"] = (many - few) / (_MOST - _LEAST)
+    return line
 
 
-def _least(call: Callable[[], None]) -> tuple[float, int]:
-    """Least processor time of a call, and its operators."""
-    for _ in range(3):
-        call()
-    with Counted() as counted:
-        call()
-    spent = []
-    for _ in range(_RUNS):
-        begun = time.process_time()
-        call()
-        spent.append(time.process_time() - begun)
-    return min(spent), counted.count
+def _turn_about(calls: Sequence[Callable[[], None]]) -> list[tuple[float, int]]:
+    """Least processor time of each call in all turns, and its operators."""
+    counts = []
+    for call in calls:
+        for _ in range(_WARM):
+            call()
+        with Counted() as counted:
+            call()
+        counts.append(counted.count)
+    spent = [math.inf] * len(calls)
+    for _ in range(_TURNS):
+        for index, call in enumerate(calls):
+            begun = time.process_time()
+            call()
+            spent[index] = min(spent[index], time.process_time() - begun)
+    return list(zip(spent, counts, strict=True))
 
 
 def _without_cuda() -> None:
