@@ -30,6 +30,7 @@ from gpu_plan.planner.speed.operators import (
 from gpu_plan.planner.speed.power import limited
 from gpu_plan.planner.speed.rates import (
     Rate,
+    accumulating_share,
     beside_each_other,
     kernel_overhead_seconds,
     matmul_share,
@@ -253,6 +254,7 @@ def seconds_of_each(operators: Operators, micro_batch: int, device: StepDevice, 
         products = operators.operator_class == OperatorClass.MATMUL
         arithmetic[products] /= device.sizes.at(flops[products])
     if device.pipelined:
+        arithmetic[operators.accumulates] /= accumulating_share().bounds[bound]
         arithmetic[operators.misaligned] /= misaligned_share().bounds[bound]
         arithmetic[operators.wide] *= device.narrowed[bound]
     traffic = moved / device.memory.bounds[bound]

@@ -76,6 +76,8 @@ class Operators:
     bytes_per_sample: FloatArray
     grouped: NDArray[np.bool_]
     """Which of them multiply each expert's tokens by its own weights: one call of many small products."""
+    accumulates: NDArray[np.bool_]
+    """Which of them add a weight's gradient to a buffer in fp32 (Megatron's gradient accumulation fusion)."""
     misaligned: NDArray[np.bool_]
     """Which of them have an operand whose rows begin at no multiple of 16 bytes, which tensor cores load at once."""
     allocates: NDArray[np.bool_]
@@ -151,9 +153,11 @@ def collect(trace: StepTrace, *, each: bool = False) -> Operators:
     told = np.array([-1 if kind is None else NUM_CLASSES + attention.index(kind) for kind in kinds], dtype=np.int64)
     rates = np.where(has_flops & (told[trace.op_name] >= 0), told[trace.op_name], classes) if len(told) else classes
     items, grouped, misaligned = _item_bytes(trace), _grouped(trace), has_flops & _misaligned(trace)
-    wide = (classes == OperatorClass.MATMUL) & _wide(trace)
+    products = classes == OperatorClass.MATMUL
+    wide = products & _wide(trace)
+    accumulates = products & ~grouped & _into_buffers(trace) & _writes_elsewhere(trace)
     allocates = _named(trace, _ALLOCATES)
-    said = (rates, classes, trace.op_phase, items, grouped, misaligned, wide, allocates)
+    said = (rates, classes, trace.op_phase, items, grouped, accumulates, misaligned, wide, allocates)
     columns = (*said, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
     first, count = (np.arange(len(classes)), np.ones(len(classes))) if each else _groups(columns)
     return Operators(
@@ -167,6 +171,7 @@ def collect(trace: StepTrace, *, each: bool = False) -> Operators:
         bytes_fixed=bytes_fixed[first],
         bytes_per_sample=bytes_slope[first],
         grouped=grouped[first],
+        accumulates=accumulates[first],
         misaligned=misaligned[first],
         allocates=allocates[first],
         wide=wide[first],
@@ -200,11 +205,22 @@ def _grouped(trace: StepTrace) -> NDArray[np.bool_]:
     in the trace, and one of all experts in Transformer Engine (grouped_linear.py: general_grouped_gemm)."""
     of_experts = np.array(["experts" in name.split(".") for name in trace.modules] or [False])
     inside = np.where(trace.op_module >= 0, of_experts[np.clip(trace.op_module, 0, len(of_experts) - 1)], False)
-    batched, single = (_named(trace, names) for names in (_BATCHED, frozenset({"mm"})))
-    found = np.asarray(inside & batched, dtype=np.bool_)
-    for operator in np.flatnonzero(inside & single):
-        found[operator] = not len(written_by(trace, operator))  # a buffer that was there before
+    return np.asarray(inside & (_named(trace, _BATCHED) | _into_buffers(trace)), dtype=np.bool_)
+
+
+def _into_buffers(trace: StepTrace) -> NDArray[np.bool_]:
+    """Products that write into what was there before, no tensor of the trace (planner.trace.megatron.products.linear:
+    weight_gradient)."""
+    found = _named(trace, frozenset({"mm"}))
+    for operator in np.flatnonzero(found):
+        found[operator] = not len(written_by(trace, operator))
     return found
+
+
+def _writes_elsewhere(trace: StepTrace) -> NDArray[np.bool_]:
+    """Operators that say of what they write that it is no tensor of the trace."""
+    counts = np.concatenate([[0], np.cumsum(np.asarray(trace.op_writes) < 0)])
+    return np.asarray(counts[trace.op_writes_at[1:]] > counts[trace.op_writes_at[:-1]], dtype=np.bool_)
 
 
 def _named(trace: StepTrace, names: frozenset[str]) -> NDArray[np.bool_]:

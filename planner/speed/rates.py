@@ -150,6 +150,23 @@ def training_share(gpu: Gpu) -> tuple[float, float]:
     return min(shares), median(shares)
 
 
+def _own_share(gpu: Gpu) -> float | None:
+    """Share of the peak of a training step's products where they were measured on this very device."""
+    return next((row["of_peak"] for row in efficiency_data()["training"] if row["gpu"] == gpu.id), None)
+
+
+def accumulating_share() -> Rate:
+    """Share of a product's rate that one reaches which adds a weight's gradient to a buffer in fp32."""
+    rows = efficiency_data()["accumulating"]
+    return Rate(
+        slow=min(row["low"] for row in rows),
+        expected=median(row["share"] for row in rows),
+        fast=1.0,
+        basis="source",
+        note="",
+    )
+
+
 def is_like(one: Gpu, other: Gpu) -> bool:
     """Of one architecture, and both of a data centre or neither, which the capability's first number tells."""
     if one.architecture != other.architecture:
@@ -251,6 +268,8 @@ def matmul_share(gpu: Gpu, dtype: str) -> Rate:
     exact = peak_key(dtype) not in ("float32", "tf32")
     burst = burst_share(gpu, _width(dtype))
     slow, expected = training_share(gpu)
+    if gpu.id in known and (own := _own_share(gpu)) is not None:
+        expected = own / burst.expected
     found = Rate(
         slow=min(burst.slow, min(typical for _, typical, _ in _rows(gpu, known)) * slow),
         expected=burst.expected * expected,

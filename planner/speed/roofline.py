@@ -1,6 +1,6 @@
 """The analytic speed model: every operator against the roofline, every transfer against its wire."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -130,7 +130,7 @@ class RooflineModel:
         operators = self._operators.of(work.trace)
         work = replace(work, layers=self._layers or work.layers)
         device = device_of(work, cluster, operators, self._here, self._reentrant)
-        collectives = together(work.collectives)
+        collectives = together(_waited_for(work))
         calls = [call_seconds(collective, cluster, self._here) for collective in collectives]
         step = _Step(work, cluster, operators, device, blocking=self._blocking)
         step.send(collectives, calls)
@@ -160,6 +160,15 @@ class RooflineModel:
             issue=device.issue.bounds,
             sent=sent,
         )
+
+
+def _waited_for(work: StepWork) -> Iterable[Collective]:
+    """A step's collectives; Megatron-DeepSpeed computes nothing beside those of ranks that share a layer
+    (bigscience-workshop megatron/mpu/mappings.py: _reduce; microsoft megatron/arguments.py, from 2023-07 on: under
+    DeepSpeed `async_tensor_model_parallel_allreduce` is put off)."""
+    if work.layers != "megatron-deepspeed":
+        return work.collectives
+    return (replace(one, products=0.0) if one.axis == "tensor" else one for one in work.collectives)
 
 
 class _Step:

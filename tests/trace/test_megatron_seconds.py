@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.accuracy.megatron.jobs import Job, stream
+from benchmarks.real.megatron_operators import RESULT, summed
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.megatron.architecture import Architecture, Experts
@@ -16,7 +17,7 @@ from gpu_plan.planner.search.training.evaluate import Evaluator
 from gpu_plan.planner.speed.in_step import collectives_of
 from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.speed.operators import collect
-from gpu_plan.planner.speed.rates import training_share
+from gpu_plan.planner.speed.rates import efficiency_data, training_share
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.megatron.layouts import layouts
 from gpu_plan.planner.strategy.megatron.planned import buffer_bytes
@@ -172,6 +173,23 @@ def test_the_step_passes_over_the_buffer_of_gradients():
     assert buffer_bytes(trace, replace(rules, data_parallel=8)) == elements * 4 * 4
 
 
+def test_weight_gradients_that_add_to_their_buffer_take_longer():
+    """Of nine weights each has one such product where it is fused, and none where the gradient is a tensor."""
+    rules = StateRules(data_parallel=1, expert_data_parallel=1)
+
+    def found(fused: bool):
+        layout = Layout(fused_gradients=fused)
+        job = Job(
+            model=MODEL, layout=layout, rules=rules, micro_batch=1, micro_batches=1, seq_len=TOKENS, capability=(9, 0)
+        )
+        return collect(stream(job, 0)[1])
+
+    fused, apart = found(True), found(False)
+    assert fused.count[fused.accumulates].sum() == 4 * LAYERS + 1
+    assert set(fused.phase[fused.accumulates].tolist()) == {1}
+    assert not apart.accumulates.any()
+
+
 def test_what_one_source_measured_has_a_spread():
     slow, expected = training_share(load_gpus()["b200"])
     assert slow < expected
@@ -189,3 +207,24 @@ def test_products_of_experts_are_counted_whatever_the_last_tensor_of_a_trace_is(
     odd = replace(trace, tensor_shape=[*trace.tensor_shape[:-1], "[<67*B+2621>] uint8"])
     ours, theirs = collect(trace), collect(odd)
     assert (ours.bytes_fixed.sum(), ours.flops_fixed.sum()) == (theirs.bytes_fixed.sum(), theirs.flops_fixed.sum())
+
+
+def test_a_jobs_host_cost_is_the_median_of_its_rounds_and_the_sum_that_of_the_jobs():
+    jobs = {
+        name: [{"recording": one, "checkpointed": 2 * one} for one in rounds]
+        for name, rounds in {"TP 1": (1.9, 1.5, 1.6), "TP 2": (1.4, 9.0, 1.3), "TP 8": (1.5, 1.5, 1.5)}.items()
+    }
+    assert summed(jobs) == {
+        "recording": {"slow": 1.6, "expected": 1.5, "fast": 1.4},
+        "checkpointed": {"slow": 3.2, "expected": 3.0, "fast": 2.8},
+    }
+
+
+def test_what_megatrons_python_costs_the_host_is_what_its_program_measured():
+    found = json.loads(RESULT.read_text())
+    assert {layers: summed(jobs) for layers, jobs in found["rounds"].items()} == found["issuing"]
+    rows = {row["kind"]: row for row in efficiency_data()["issuing"]}
+    for layers, kinds in found["issuing"].items():
+        for kind, told in kinds.items():
+            row = rows[layers.replace("-", "_") + ("_checkpointed" if kind == "checkpointed" else "")]
+            assert {name: row[name] for name in told} == told
