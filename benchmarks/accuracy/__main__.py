@@ -98,7 +98,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def scored_rows(truths: list[Truth], configs: Path | None, kept: Kept | None = None) -> Scored:
+def scored_rows(
+    truths: list[Truth], configs: Path | None, kept: Kept | None = None, *, without: bool = False
+) -> Scored:
     """torchao and what registers with torch say at length what they cannot load, and are imported with the planner."""
     for name in ("torchao", "torch.utils._pytree", "transformers"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -106,7 +108,7 @@ def scored_rows(truths: list[Truth], configs: Path | None, kept: Kept | None = N
     from benchmarks.accuracy.models import Models
     from benchmarks.accuracy.score import Scorer, to_stderr
 
-    return Scorer(Models(configs=configs)).score(truths, to_stderr, kept)
+    return Scorer(Models(configs=configs), without=without).score(truths, to_stderr, kept)
 
 
 def _note_unknown(truth: Truth) -> None:

@@ -29,11 +29,12 @@ _GROUPS: Mapping[Kind, Callable[[Row], str]] = {
 class Scorer:
     """Scores rows of every kind; what they share is traced once."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, *, without: bool = False) -> None:
+        """`without`: as `SpeedLines` has it."""
         self._lines: dict[Kind, Callable[[Row], Line]] = {
             Kind.MEMORY: MemoryLines(models).line,
             Kind.INFERENCE: InferenceLines(models).line,
-            Kind.SPEED: SpeedLines(models).line,
+            Kind.SPEED: SpeedLines(models, without=without).line,
             Kind.KERNELS: KernelLines().line,
         }
 

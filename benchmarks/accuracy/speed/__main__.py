@@ -1,10 +1,13 @@
 """Predicted step times against published ones, in every cut.
 
-    .venv/bin/python -m benchmarks.accuracy.speed [--truth FILE]... [--json] [--rows FILE] [--scored FILE]
+    .venv/bin/python -m benchmarks.accuracy.speed [--truth FILE]... [--json] [--rows FILE] [--scored FILE] [--sources]
+                                                  [--keep FILE]
 
 FILE is a JSON list of rows about speed. Without --truth the committed rows of benchmarks/data are read and
 benchmarks/results/seconds.json and .md written. --rows writes every scored row; --scored reads such a file again
-instead of estimating anew. Exit code 2 where a file is no truth file or holds no row about speed.
+instead of estimating anew. --sources has every row told without each source of the speed model's tables as well, and
+benchmarks/results/seconds_sources.md written. A run with --keep that was stopped goes on where it stopped.
+Exit code 2 where a file is no truth file or holds no row about speed.
 """
 
 import argparse
@@ -18,6 +21,8 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.accuracy.__main__ import scored_rows
+from benchmarks.accuracy.kept import Kept, state_of_code
+from benchmarks.accuracy.speed import sources
 from benchmarks.accuracy.speed.figures import (
     CUTS,
     between_strategies,
@@ -44,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints the figures; writes the committed results where no file was given."""
     given = _parser().parse_args(arguments)
     try:
-        lines, aside = _read(given.scored) if given.scored else _estimate(given.truth or _COMMITTED)
+        lines, aside = _read(given.scored) if given.scored else _estimate(given)
     except PlanError as problem:
         print(f"accuracy: error: {problem}", file=sys.stderr)
         return 2
@@ -55,12 +60,16 @@ def main(arguments: list[str] | None = None) -> int:
     if not given.truth and not given.scored:
         (_HERE / "results" / "seconds.json").write_text(json.dumps(found, indent=1) + "\n")
         (_HERE / "results" / "seconds.md").write_text(text)
+        if given.sources:
+            (_HERE / "results" / "seconds_sources.md").write_text(sources.page(lines))
     print(json.dumps(found, indent=1) if given.json else text)
     return 0
 
 
-def _estimate(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], list[str]]:
-    found = scored_rows([read_truth(path, Kind.SPEED) for path in paths], None)
+def _estimate(given: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str]]:
+    paths = given.truth or _COMMITTED
+    kept = None if given.keep is None else Kept(given.keep, f"{state_of_code()} {given.sources}")
+    found = scored_rows([read_truth(path, Kind.SPEED) for path in paths], None, kept, without=given.sources)
     if not found.lines:
         raise InputError(f"{paths[0]}: no row about speed that can be scored")
     return list(found.lines), [row.reason for row in found.aside]
@@ -153,6 +162,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--truth", type=Path, action="append", metavar="FILE", help="rows about speed; repeatable")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write every scored row there")
+    parser.add_argument("--sources", action="store_true", help="tell every row without each source as well")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep each row's figures there, and go on from them")
     parser.add_argument("--scored", type=Path, metavar="FILE", help="figures of rows that --rows wrote")
     return parser
 

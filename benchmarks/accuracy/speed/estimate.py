@@ -13,9 +13,10 @@ from benchmarks.accuracy.models import Models
 from benchmarks.accuracy.row import Row, SetAside, identity, text
 from benchmarks.accuracy.speed.cases import group_of, measured_step_seconds, setup_of
 from benchmarks.accuracy.speed.setup import Setup
+from benchmarks.accuracy.speed.sources import WITHOUT, sources, told_without
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.search.training.candidates import Batch
-from gpu_plan.planner.search.training.evaluate import Evaluator
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.events import Category
@@ -28,8 +29,10 @@ _STATES = (Category.PARAMETERS, Category.GRADIENTS, Category.OPTIMIZER_STATE)
 class SpeedLines:
     """Lines of the table; a model's traces are made once for all of its rows."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, *, without: bool = False) -> None:
+        """`without`: every row is told without each source of the speed model's tables as well."""
         self._models = models
+        self._without = without
         self._folder = TemporaryDirectory()
         self._providers: dict[tuple[str, ...], TraceProvider] = {}
 
@@ -40,16 +43,24 @@ class SpeedLines:
         speed = RooflineModel(
             reentrant=setup.workload.stack is Stack.TRAINER, blocking=setup.blocking, layers=setup.layers
         )
-        evaluator = Evaluator(
-            provider=self._provider(setup),
-            workload=setup.workload,
-            cluster=setup.cluster,
-            speed=speed,
-            config=setup.config,
-        )
         family = setup.family
         batch = Batch(micro_batch=setup.micro_batch, accumulation_steps=setup.accumulation_steps)
-        judged = evaluator.judge(family, batch)
+
+        def judge() -> StepJudgement:
+            evaluator = Evaluator(
+                provider=self._provider(setup),
+                workload=setup.workload,
+                cluster=setup.cluster,
+                speed=speed,
+                config=setup.config,
+            )
+            return evaluator.judge(family, batch)
+
+        def told() -> tuple[float, float, float]:
+            time = judge().time
+            return time.step_seconds, time.low_seconds, time.high_seconds
+
+        judged = judge()
         if sum(judged.profile.at_peak.get(kind, 0) for kind in _STATES) > judged.capacity_bytes:
             raise SetAside("its states, as told, are larger than its devices")
         time = judged.time
@@ -88,6 +99,7 @@ class SpeedLines:
             },
             "basis": time.basis,
             "differences": list(setup.differences),
+            **({WITHOUT: told_without(sources(setup.cluster.gpu.id), told)} if self._without else {}),
         }
 
     def _provider(self, setup: Setup) -> TraceProvider:
