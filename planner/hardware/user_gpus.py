@@ -6,8 +6,7 @@ bandwidth_gb_per_s = 900        # and any of the keys of _NUMBERS
 bfloat16_tflops = 180
 compute_capability = "8.9"
 host_link_gb_per_s = 31
-network = "roce"                # "omni-path", "infiniband-sharp" (switches add up all-reduces), or "infiniband",
-                                # which is what is taken for every network that is not said
+network = "roce"                # what joins nodes, of NETWORKS; "infiniband" is what is taken where nothing is said
 """
 
 import math
@@ -29,7 +28,9 @@ _NUMBERS = (
     *(f"{dtype}_tflops" for dtype in _DTYPES),
 )
 _INTEGERS = ("sm_count", "node_size")
-_NETWORKS = ("infiniband", "infiniband-sharp", "omni-path", "roce")
+NETWORKS = ("efa", "ethernet", "infiniband", "infiniband-sharp", "omni-path", "rail-only", "roce")
+"""What may join nodes; whose rates differ stands in planner/speed/collectives.toml. infiniband-sharp: its switches add
+up all-reduces; ethernet: TCP without RDMA; rail-only: a switch for each rail and none above them."""
 _KEYS = ("memory", "context", "compute_capability", "vendor", "network", *_NUMBERS, *_INTEGERS)
 _CAPABILITY = re.compile(r"(\d{1,2})\.(\d)")
 _MAX_MEMORY = 2**50
@@ -96,8 +97,8 @@ class _Table:
     def network(self) -> str | None:
         """None for InfiniBand, whose rates hold for what is not said."""
         told = self.text("network")
-        if told is not None and told not in _NETWORKS:
-            raise InputError(f"{self.where} network must be one of {', '.join(_NETWORKS)}, not {told[:40]!r}")
+        if told is not None and told not in NETWORKS:
+            raise InputError(f"{self.where} network must be one of {', '.join(NETWORKS)}, not {told[:40]!r}")
         return None if told == "infiniband" else told
 
 

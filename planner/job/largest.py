@@ -75,7 +75,7 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
         raise UsageError(f"--max {what} searches what --{what} gives: leave one of them out")
     if what == "lora-rank" and words.get("peft", "none") == "none":
         raise UsageError("--max lora-rank needs --peft lora or qlora")
-    cluster = settled(find_cluster(request.gpus), read_wishes(words))
+    cluster = settled(find_cluster(request.gpus, request.settings), read_wishes(words))
     if what == _MODEL:
         return _largest_model(request, cluster, note)
     source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)

@@ -41,7 +41,9 @@ def run_job(request: Request, note: Note, openers: "Openers | None" = None, watc
     """
     if is_inference(dict(request.words)) and request.script is not None:
         raise UsageError("--task infer plans a model, not a training script: leave the script out")
-    cluster = settled(_with_disk(find_cluster(request.gpus), request), read_wishes(dict(request.words)))
+    cluster = settled(
+        _with_disk(find_cluster(request.gpus, request.settings), request), read_wishes(dict(request.words))
+    )
     if request.plot and cluster.gpu.is_cpu:
         raise UsageError("--plot draws CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
     if request.snapshot and cluster.gpu.is_cpu:

@@ -20,6 +20,7 @@ def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> Non
     check_tokens(workload, cluster, spec)
     _check_settings(workload, cluster)
     _check_power(workload, cluster)
+    _check_network(workload, cluster)
     _check_attention_kernel(workload, cluster)
     _check_float8(workload, cluster)
     _check_loaded(workload)
@@ -71,6 +72,12 @@ def _check_power(workload: Workload, cluster: Cluster) -> None:
             f"--set gpu.power_limit={given}: {gpu.short} takes {gpu.tdp_watts:g} W:"
             f" give {math.ceil(gpu.tdp_watts / 10)} to {gpu.tdp_watts:g}"
         )
+
+
+def _check_network(workload: Workload, cluster: Cluster) -> None:
+    """A network says nothing where no GPUs are."""
+    if workload.setting("gpu.network", "") and cluster.gpu.is_cpu:
+        raise UsageError("--set gpu.network is about what joins nodes of GPUs: --gpus cpu has none")
 
 
 def _check_attention_kernel(workload: Workload, cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from gpu_plan.planner.context.split import ROTATIONS
 from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
+from gpu_plan.planner.hardware.user_gpus import NETWORKS
 from gpu_plan.planner.model.quantization.words import trainable_base
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.units import parse_bytes
@@ -272,6 +273,11 @@ SETTINGS: Mapping[str, Setting] = {
     "memory.reserve": Setting("size", "memory of each device to keep free for others, such as 2GiB (0)"),
     "gpu.power_limit": Setting(
         "count", "watts that each device may take, as nvidia-smi -pl sets it (its own limit)", 1
+    ),
+    "gpu.network": Setting(
+        "choice",
+        "what joins nodes, for the speed alone: how much of their links NCCL fills (the cloud's own, else infiniband)",
+        choices=NETWORKS,
     ),
     "attention.kernel": Setting(
         "choice",

@@ -42,6 +42,10 @@ def _speed_notes(settings: Mapping[str, str], cluster: Cluster) -> Iterator[Assu
         own = cluster.gpu.tdp_watts or 0.0
         text = f"gpu.power_limit: products are timed at {watts} of the {own:g} W of each {cluster.gpu.short}"
         yield Assumption(text=text, basis="assumed")
+    network = settings.get("gpu.network")
+    if network is not None:
+        text = f"gpu.network: what nodes send each other is timed as over {network}, by published tables"
+        yield Assumption(text=text if cluster.nodes > 1 else f"{text}; here is one node", basis="assumed")
     kernel = settings.get("attention.kernel")
     if kernel is not None:
         yield Assumption(text=f"attention.kernel: fused attention is timed as {_KERNELS[kernel]}", basis="assumed")

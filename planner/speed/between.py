@@ -57,11 +57,16 @@ def ring_seconds(kind: CollectiveKind, ranks: int, nodes: int, wire_seconds: flo
     )
 
 
-def tree_wait(nodes: int, data: Mapping[str, Any]) -> Wait:
-    """Seconds of a large all-reduce that no wire explains: a line through published tables over log2 of the nodes."""
+def tree_wait(nodes: int, data: Mapping[str, Any], *, elsewhere: bool = False) -> Wait:
+    """Seconds of a large all-reduce that no wire explains: a line through published tables over log2 of the nodes.
+
+    `elsewhere`: over EFA, whose tables are as many times that as two of them say.
+    """
     start, level = _tree_line(tuple((row["nodes"], row["us"]) for row in data["tree"]))
     expected = (start + level * math.log2(nodes)) * 1e-6
     others = [row["us"] / (start + level * math.log2(row["nodes"])) for row in data["tree_elsewhere"]]
+    if elsewhere:
+        return Wait(fast=expected * min(others), expected=expected * median(others), slow=expected * max(others))
     return Wait(fast=expected / 2, expected=expected, slow=expected * max(others))
 
 

@@ -5,6 +5,7 @@ Between nodes the ring formula holds too (busbw of nccl-tests doc/PERFORMANCE.md
 """
 
 import functools
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from gpu_plan.planner.units import ceil_div, median
 
 _ADDS_UP = ("infiniband-sharp",)
 """Networks whose switches add up an all-reduce."""
+_RAIL_ONLY, _EFA = "rail-only", "efa"
+_CLOUDS = {"tcpx": ("a3-highgpu",), _EFA: ("p4d", "p5", "p6-")}
+"""Networks of clouds' machines, by how their names begin."""
+_COUNT = re.compile(r"^\d+x(?=[a-z])")
 _XGMI_PEERS = 7
 """Fully connected: a device reaches each of seven peers over a link of its own."""
 
@@ -265,9 +270,10 @@ def _small_call_seconds(kind: str, ranks: int) -> float:
 def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluster) -> Rate:
     data = collectives_data()
     network = _network(cluster)
-    if network in _ADDS_UP and kind != "all_reduce":
-        network = None  # its switches add up what all send; other collectives pass them as elsewhere
-    shares = [row["share"] for row in data["inter"] if row.get("network") == network]
+    forwarded = _forwarded(network, kind, data)
+    if network == _RAIL_ONLY or (network in _ADDS_UP and kind != "all_reduce"):
+        network = None  # other collectives pass its switches as elsewhere
+    shares = [row["share"] for row in data["inter"] if _is_of(row, network)]
     ports = cluster.inter_node_bytes_per_s * group.per_node
     alone, crowded = _links_shares(network, group, cluster)
     wire_bytes = num_bytes * wire_factor(kind, group.ranks)
@@ -281,11 +287,12 @@ def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluste
         wire_bytes / (ports * alone * share * left),
         wire_bytes / (ports * min(max(1.0, max(shares)), crowded * max(shares))),
     )
+    wires = tuple(wire * times for wire, times in zip(wires, forwarded, strict=True))
     reached = f"{alone * share:.0%} of {ports / 1e9:.0f} GB/s per node ({cluster.inter_node_basis})"
-    small = _small_between(data)
+    small = _small_between(data, network)
     slow, expected, fast = (
         max(least, _fastest(kind, group, wire, tree))
-        for wire, tree, least in zip(wires, _tree_waits(group.nodes), small, strict=True)
+        for wire, tree, least in zip(wires, _tree_waits(group.nodes, network == _EFA), small, strict=True)
     )
     lost = f", {left:.0%} of it over {group.nodes} nodes" if round(left, 2) < 1 else ""
     return Rate(
@@ -298,9 +305,23 @@ def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluste
 
 
 def _network(cluster: Cluster) -> str | None:
-    """What joins the nodes, where published tables differ from InfiniBand's."""
-    tcpx = (cluster.platform or "").rpartition("x")[2].startswith("a3-highgpu")
-    return "tcpx" if tcpx else cluster.gpu.network
+    """What joins the nodes, where published tables differ from InfiniBand's: what is said, or a cloud's own."""
+    if cluster.gpu.network is not None:
+        return None if cluster.gpu.network == "infiniband" else cluster.gpu.network
+    machine = _COUNT.sub("", cluster.platform or "")
+    return next((network for network, names in _CLOUDS.items() if machine.startswith(names)), None)
+
+
+def _is_of(row: Mapping[str, Any], network: str | None) -> bool:
+    return network in (row.get("network"), row.get("also")) if network else "network" not in row
+
+
+def _forwarded(network: str | None, kind: CollectiveKind, data: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Times as long as between nodes that all reach each other: slow, expected, fast."""
+    if network != _RAIL_ONLY or kind != "all_to_all":
+        return 1.0, 1.0, 1.0
+    row = data["rail_only"]
+    return row["slow"], row["expected"], row["fast"]
 
 
 def _links_shares(network: str | None, group: Group, cluster: Cluster) -> tuple[float, float]:
@@ -320,11 +341,12 @@ def _fastest(kind: CollectiveKind, group: Group, wire: float, tree: float) -> fl
 
 
 @functools.cache
-def _tree_waits(nodes: int) -> tuple[float, float, float]:
-    wait = tree_wait(nodes, collectives_data())
+def _tree_waits(nodes: int, elsewhere: bool) -> tuple[float, float, float]:
+    wait = tree_wait(nodes, collectives_data(), elsewhere=elsewhere)
     return wait.slow, wait.expected, wait.fast
 
 
-def _small_between(data: Mapping[str, Any]) -> tuple[float, float, float]:
-    latencies = [row["us"] * 1e-6 for row in data["inter_latency"]]
+def _small_between(data: Mapping[str, Any], network: str | None) -> tuple[float, float, float]:
+    rows = data["inter_latency"]
+    latencies = [row["us"] * 1e-6 for row in [row for row in rows if network and _is_of(row, network)] or rows]
     return max(latencies), median(latencies), min(latencies)

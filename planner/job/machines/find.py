@@ -16,6 +16,7 @@ from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
+from gpu_plan.planner.options.cluster import joined
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.training.given import Given
@@ -46,7 +47,7 @@ def find_machines(request: Request, specs: Sequence[str], note: Note) -> Machine
     small: list[str] = []
     job: Prepared | None = None
     kept: dict[tuple[str, int, int], Fitted] = {}
-    for cluster in _clusters(specs, wishes):
+    for cluster in _clusters(specs, wishes, request.settings):
         one = kept.get(kind_of(cluster))
         if one is None or one.best.needed_host_bytes > (cluster.host_ram_bytes or one.best.needed_host_bytes):
             job = prepared(replace(request, gpus=cluster.spec), cluster, source, note, openers)
@@ -87,7 +88,7 @@ def _document(
     )
 
 
-def _clusters(specs: Sequence[str], wishes: Wishes) -> list[Cluster]:
+def _clusters(specs: Sequence[str], wishes: Wishes, settings: Sequence[str]) -> list[Cluster]:
     """Clusters to try, smallest first; of the catalog every machine with a name, and what is rented by the GPU."""
     if not specs:
         machines = load_platforms().values()
@@ -95,7 +96,7 @@ def _clusters(specs: Sequence[str], wishes: Wishes) -> list[Cluster]:
         specs += [f"{count}x{machine.name}" for machine in machines if machine.per_gpu for count in _SOLD_BY_THE_GPU]
         rented = [gpu for gpu in load_gpus().values() if gpu.prices and gpu.vendor in _MAKERS]
         specs += [f"{count}x{gpu.short}" for gpu in rented for count in _SOLD_BY_THE_GPU if count <= node_size(gpu)]
-    found = [settled(parse_cluster(spec), wishes) for spec in specs]
+    found = [settled(joined(parse_cluster(spec), settings), wishes) for spec in specs]
     return sorted(found, key=lambda cluster: (cluster.capacity_bytes * cluster.world_size, cluster.spec))
 
 

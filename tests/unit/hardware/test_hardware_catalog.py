@@ -211,7 +211,7 @@ def test_user_gpu_wins_over_a_shipped_one() -> None:
         ({"memory": "1 GiB", "node_size": 1.5}, "node_size must be a whole number"),
         (
             {"memory": "1 GiB", "network": "omnipath"},
-            "network must be one of infiniband, infiniband-sharp, omni-path, roce, not 'omnipath'",
+            "network must be one of efa, ethernet, infiniband, infiniband-sharp, omni-path, rail-only, roce, not 'omni",
         ),
         ({"memory": "1 GiB", "network": 1}, "network must be text"),
         ({"memory": "1 GiB", "compute_capability": 8.9}, "compute_capability must be text"),

@@ -8,7 +8,8 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.allocator.words import allocator_settings, allocator_variable
-from gpu_plan.planner.options.checks import _check_attention_kernel
+from gpu_plan.planner.options.checks import _check_attention_kernel, _check_network
+from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.settings import SETTINGS, parse_settings, settings_table
 from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.search.setting_notes import setting_notes
@@ -104,6 +105,19 @@ def test_settings_of_the_speed_are_told_where_no_figure_shows_them() -> None:
         "gpu.power_limit: products are timed at 350 of the 700 W of each H100",
         "attention.kernel: fused attention is timed as FlashAttention-3",
     ]
+
+
+def test_what_joins_nodes_is_said_in_words_and_in_the_cluster() -> None:
+    assert find_cluster("2x8xH100", ("gpu.network=roce",)).gpu.network == "roce"
+    assert find_cluster("2x8xH100").gpu.network is None
+    workload = Workload(settings=parse_settings(["gpu.network=roce"]))
+    told = "gpu.network: what nodes send each other is timed as over roce, by published tables"
+    assert [note.text for note in setting_notes(workload, parse_cluster("2x8xH100"))] == [told]
+    assert [note.text for note in setting_notes(workload, H100)] == [f"{told}; here is one node"]
+    with pytest.raises(UsageError, match="use efa or ethernet"):
+        parse_settings(["gpu.network=token-ring"])
+    with pytest.raises(UsageError, match="--gpus cpu has none"):
+        _check_network(workload, parse_cluster("cpu"))
 
 
 def test_a_generation_of_fused_kernels_says_nothing_where_none_runs() -> None:
