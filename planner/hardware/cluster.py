@@ -179,6 +179,9 @@ def parse_cluster(text: str, extra_gpus: Mapping[str, object] | None = None, ram
 def _platform_cluster(platform: Platform, count: int = 1) -> Cluster:
     """So many of the machine; of one that is sold by the GPU, so many GPUs in one node."""
     gpu = load_gpus()[platform.gpu_id]
+    if platform.network_bytes_per_s is not None:
+        each_gets = platform.network_bytes_per_s / platform.gpus_per_node
+        gpu = replace(gpu, network_bytes_per_s=each_gets, network=platform.network)
     nodes, each = (1, count) if platform.per_gpu and count <= node_size(gpu) else (count, 1)
     price = platform.price
     return Cluster(

@@ -92,8 +92,7 @@ class Gpu:
     network_bytes_per_s: float | None = None
     """Between nodes, one direction, per device of a typical node."""
     network: str | None = None
-    """What its nodes are joined by where NCCL fills that otherwise than InfiniBand: `omni-path`, `roce`,
-    `infiniband-sharp`."""
+    """What joins its nodes where NCCL fills that otherwise than InfiniBand: of user_gpus.NETWORKS, or `tcpx`."""
     tdp_watts: float | None = None
     context: Interval
     """Device bytes of the driver's context and loaded kernels, per process."""

@@ -23,6 +23,10 @@ class Platform:
     host_ram_source: str
     nvme_bytes: int | None = None
     """Of local disks; None where nobody told."""
+    network_bytes_per_s: float | None = None
+    """Of all links of a node, one direction; None: what nodes of its GPU have."""
+    network: str | None = None
+    """What joins nodes, as `Gpu.network`."""
     provider: str = ""
     price: Price | None = None
     """Rent of the whole node on demand."""
@@ -100,6 +104,8 @@ def _machine(name: str, table: Mapping[str, Any]) -> Platform:
         host_ram_bytes=ram,
         host_ram_source=_source(table["ram_source"]),
         nvme_bytes=table["nvme_gb"] * 10**9 if "nvme_gb" in table else None,
+        network_bytes_per_s=table["network_gb_per_s"] * 1e9 if "network_gb_per_s" in table else None,
+        network=table.get("network"),
         provider=table["provider"],
         price=_price(table),
         per_gpu=table.get("per_gpu", False),

@@ -45,14 +45,17 @@ class Wait:
     slow: float
 
 
-def ring_seconds(kind: CollectiveKind, ranks: int, nodes: int, wire_seconds: float) -> float:
-    """Seconds of a ring that carries its payload in `wire_seconds` when nothing is lost to the protocol."""
+def ring_seconds(kind: CollectiveKind, ranks: int, nodes: int, wire_seconds: float, *, crossing: float = 1.0) -> float:
+    """Seconds of a ring that carries its payload in `wire_seconds` when nothing is lost to the protocol. `crossing`:
+    how many times as long as InfiniBand's a step between nodes waits."""
     rounds = 2 if kind == "all_reduce" else 1
     # tuning.cc counts one step more between nodes where the ring is passed twice.
     crossings = 2 * nodes if kind == "all_reduce" else nodes - 1
     steps = max(rounds * (ranks - 1), crossings)
     return min(
-        (steps - crossings) * protocol.inside + crossings * protocol.between + wire_seconds / protocol.payload
+        (steps - crossings) * protocol.inside
+        + crossings * protocol.between * crossing
+        + wire_seconds / protocol.payload
         for protocol in _PROTOCOLS
     )
 
@@ -75,6 +78,13 @@ def _tree_line(points: tuple[tuple[int, float], ...]) -> tuple[float, float]:
     """Least squares: microseconds at one node, and of every doubling."""
     level, start = np.polyfit([math.log2(nodes) for nodes, _ in points], [micros for _, micros in points], 1)
     return float(start), float(level)
+
+
+def tree_share(ranks: int, nodes: int) -> float:
+    """Of what a ring sends between nodes, what a tree sends. Of two nodes each is the root of one half and the leaf of
+    the other (NVIDIA/nccl issue 209, sjeaugey, 2019-06-04): the whole passes once each way, not 2 (n - 1) / n times.
+    Of more nodes most have two below them."""
+    return ranks / (2 * (ranks - 1)) if nodes == 2 else 1.0
 
 
 def congestion(nodes: int, data: Mapping[str, Any]) -> tuple[float, float]:

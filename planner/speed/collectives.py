@@ -5,7 +5,6 @@ Between nodes the ring formula holds too (busbw of nccl-tests doc/PERFORMANCE.md
 """
 
 import functools
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.disk import NVME_RANGE
-from gpu_plan.planner.speed.between import congestion, ring_seconds, tree_wait
+from gpu_plan.planner.speed.between import congestion, ring_seconds, tree_share, tree_wait
 from gpu_plan.planner.speed.calibration.rates import MEASURED_HERE, exchange_seconds
 from gpu_plan.planner.speed.calibration.record import Calibration
 from gpu_plan.planner.speed.model import DISK_KINDS, HOST_KINDS, Collective, CollectiveKind
@@ -26,9 +25,6 @@ from gpu_plan.planner.units import ceil_div, median
 _ADDS_UP = ("infiniband-sharp",)
 """Networks whose switches add up an all-reduce."""
 _RAIL_ONLY, _EFA = "rail-only", "efa"
-_CLOUDS = {"tcpx": ("a3-highgpu",), _EFA: ("p4d", "p5", "p6-")}
-"""Networks of clouds' machines, by how their names begin."""
-_COUNT = re.compile(r"^\d+x(?=[a-z])")
 _XGMI_PEERS = 7
 """Fully connected: a device reaches each of seven peers over a link of its own."""
 
@@ -203,14 +199,23 @@ def _inside(
     seconds = curve.seconds(num_bytes) * factor / wire_factor(table_kind, curve.ranks)
     if kind == "all_to_all":
         seconds /= collectives_data()["exchange"]["share"]
+    reduced = _added_up(kind, group, curve, cluster)
     spread = collectives_data()["spread"]["share"]
     return Rate(
         slow=seconds * (1 + spread),
-        expected=seconds,
-        fast=seconds / (1 + spread),
+        expected=seconds / reduced,
+        fast=seconds / reduced / (1 + spread),
         basis="measured",
         note=f"collectives: measured on {curve.ranks}x {cluster.gpu.short}",
     )
+
+
+def _added_up(kind: CollectiveKind, group: Group, curve: _Curve, cluster: Cluster) -> float:
+    """Times as fast as told by a table of so few ranks that its switch added nothing up: an all-reduce of more."""
+    row = collectives_data()["nvls"]
+    few = curve.ranks < row["ranks"] <= group.per_node
+    capable = (cluster.gpu.compute_capability or (0, 0)) >= (9, 0) and _link_class(cluster) == "switch"
+    return float(median(row["times"])) if kind == "all_reduce" and few and capable else 1.0
 
 
 def _link_class(cluster: Cluster) -> str:
@@ -269,7 +274,7 @@ def _small_call_seconds(kind: str, ranks: int) -> float:
 
 def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluster) -> Rate:
     data = collectives_data()
-    network = _network(cluster)
+    network = None if cluster.gpu.network == "infiniband" else cluster.gpu.network
     forwarded = _forwarded(network, kind, data)
     if network == _RAIL_ONLY or (network in _ADDS_UP and kind != "all_reduce"):
         network = None  # other collectives pass its switches as elsewhere
@@ -290,8 +295,10 @@ def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluste
     wires = tuple(wire * times for wire, times in zip(wires, forwarded, strict=True))
     reached = f"{alone * share:.0%} of {ports / 1e9:.0f} GB/s per node ({cluster.inter_node_basis})"
     small = _small_between(data, network)
+    crossing = _crossing(network, data)
+    share = 1.0 if network in _ADDS_UP else tree_share(group.ranks, group.nodes)
     slow, expected, fast = (
-        max(least, _fastest(kind, group, wire, tree))
+        max(least, _fastest(kind, group, wire, tree + wire * share, crossing))
         for wire, tree, least in zip(wires, _tree_waits(group.nodes, network == _EFA), small, strict=True)
     )
     lost = f", {left:.0%} of it over {group.nodes} nodes" if round(left, 2) < 1 else ""
@@ -302,14 +309,6 @@ def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluste
         basis=worst_basis(("source", "assumed" if cluster.inter_node_basis == "assumed" else "source")),
         note=f"between nodes: {reached}{lost}",
     )
-
-
-def _network(cluster: Cluster) -> str | None:
-    """What joins the nodes, where published tables differ from InfiniBand's: what is said, or a cloud's own."""
-    if cluster.gpu.network is not None:
-        return None if cluster.gpu.network == "infiniband" else cluster.gpu.network
-    machine = _COUNT.sub("", cluster.platform or "")
-    return next((network for network, names in _CLOUDS.items() if machine.startswith(names)), None)
 
 
 def _is_of(row: Mapping[str, Any], network: str | None) -> bool:
@@ -334,10 +333,20 @@ def _links_shares(network: str | None, group: Group, cluster: Cluster) -> tuple[
     return min(1.0, crowded), crowded
 
 
-def _fastest(kind: CollectiveKind, group: Group, wire: float, tree: float) -> float:
-    """NCCL chooses: all-reduce by ring or tree, everything else by ring."""
-    ring = ring_seconds(kind, group.ranks, group.nodes, wire)
-    return min(ring, tree + wire) if kind == "all_reduce" else ring
+def _fastest(kind: CollectiveKind, group: Group, wire: float, tree: float, crossing: float) -> float:
+    """NCCL chooses: all-reduce by ring or by a tree that takes so long, everything else by ring."""
+    ring = ring_seconds(kind, group.ranks, group.nodes, wire, crossing=crossing)
+    return min(ring, tree) if kind == "all_reduce" else ring
+
+
+def _crossing(network: str | None, data: Mapping[str, Any]) -> float:
+    """How many times as long as InfiniBand's a step over EFA waits: all-reduces of a few bytes over two nodes each."""
+    if network != _EFA:
+        return 1.0
+    efa, others = (
+        median(row["us"] for row in data["inter_latency"] if ("also" in row) is its) for its in (True, False)
+    )
+    return float(efa / others)
 
 
 @functools.cache

@@ -152,6 +152,24 @@ def test_a_bridge_joins_only_a_pair() -> None:
     assert parse_cluster("4xH100-NVL").intra_node_bytes_per_s == 63e9
 
 
+@pytest.mark.parametrize(
+    ("spec", "gigabytes", "kind"),
+    [
+        ("2xp4de.24xlarge", 50, "efa"),
+        ("2xp5.48xlarge", 400, "efa"),
+        ("2xa3-highgpu-8g", 100, "tcpx"),
+        ("2xa3-megagpu-8g", 200, None),
+        ("2x8xA100-80GB", 200, None),
+    ],
+)
+def test_machines_of_clouds_have_links_of_their_own(spec: str, gigabytes: float, kind: str | None) -> None:
+    """stas00/ml-engineering network/README.md: four links of 100 Gb/s a p4d, 32 a p5, four of 200 an a3-highgpu."""
+    cluster = parse_cluster(spec)
+    assert cluster.inter_node_bytes_per_s * cluster.gpus_per_node == gigabytes * 1e9
+    assert cluster.gpu.network == kind
+    assert cluster.inter_node_basis == "source"
+
+
 def test_unknown_network_is_marked_assumed_and_shared() -> None:
     pair = parse_cluster("2x4xL4")
     assert (pair.inter_node_bytes_per_s, pair.inter_node_basis) == (12.5e9 / 4, "assumed")

@@ -183,7 +183,7 @@ def test_nodes_of_a_rack_are_joined_by_its_switch() -> None:
     for spec, published in (("8x4xGB200", 680), ("4x8xH100", 370), ("4x8xA100-80GB", 192)):
         slow, _, fast = bus(spec)
         assert slow < published <= fast * 1.001
-    assert bus("18x4xGB200", 3e9)[1] > 2 * bus("36x4xGB200", 3e9)[1], "two racks meet in the network"
+    assert bus("18x4xGB200", 3e9)[1] > 2 * bus("72x4xGB200", 3e9)[1], "four racks meet in the network"
     assert bus("18x4xGB200")[1] == pytest.approx(bus("36x4xGB200")[1]), "where each GPU's port is fast enough for it"
     replicas = replace(one, ranks=18, across_nodes=True)
     assert group_of(replicas, cluster("18x4xGB200")).nodes == 1
@@ -220,14 +220,14 @@ def test_communicators_of_one_device_a_node_share_four_links() -> None:
     ],
 )
 def test_networks_are_filled_as_published(network: str, bounds: tuple[float, float, float]) -> None:
-    told = cluster("2x8xH100")
+    told = cluster("4x8xH100")
     named = replace(told, gpu=replace(told.gpu, network=network))
-    large = moving("all_reduce", 64 * 10**9, ranks=16)
-    wire = 2 * 15 / 16 * large.bytes / (told.inter_node_bytes_per_s * 8)
+    large = moving("all_reduce", 64 * 10**9, ranks=32)
+    wire = 2 * 31 / 32 * large.bytes / (told.inter_node_bytes_per_s * 8)
     time = call_seconds(large, named)
     assert (wire / time.fast, wire / time.expected) == pytest.approx((bounds[2], bounds[1]), rel=0.02)
     assert wire / time.slow < bounds[0], "and a busy fabric beyond it"
-    gathered = moving("all_gather", 64 * 10**9, ranks=16)
+    gathered = moving("all_gather", 64 * 10**9, ranks=32)
     narrow, other = (replace(one, gpu=replace(one.gpu, network_bytes_per_s=25e9)) for one in (named, told))
     same = call_seconds(gathered, narrow).expected == call_seconds(gathered, other).expected
     assert same is (network == "infiniband-sharp"), "switches add up all-reduces alone"
@@ -241,6 +241,30 @@ def test_clouds_machines_have_their_own_network_unless_another_is_said() -> None
     assert call_seconds(gathered, told).expected == pytest.approx((164.3e-6 + 69.1e-6) / 2)
     assert call_seconds(gathered, said).expected == call_seconds(gathered, cluster("2x8xH100")).expected
     assert call_seconds(small, told).slow >= call_seconds(small, said).expected
+
+
+def test_a_tree_of_two_nodes_passes_the_whole_once_each_way() -> None:
+    """Published over two nodes of 8 B200, 8 x 50 GB/s: 677 GB/s at 1 GiB; a ring fills 93 % of 400."""
+
+    def bus(spec: str) -> float:
+        made = cluster(spec)
+        call = moving("all_reduce", 2**30, ranks=made.world_size)
+        return 2 * (made.world_size - 1) / made.world_size * call.bytes / call_seconds(call, made).expected / 1e9
+
+    assert bus("2x8xB200") == pytest.approx(677, rel=0.05)
+    assert bus("4x8xB200") < 400
+
+
+def test_a_racks_switch_adds_up_what_more_ranks_than_a_tray_send() -> None:
+    """NVL72: 850 GB/s with its own reduction, 680 without; the table is of four GB200, which a ring serves."""
+    few, many = (cluster(spec) for spec in ("1x4xGB200", "18x4xGB200"))
+
+    def seconds(kind: str, made: Cluster) -> float:
+        call = moving(kind, 2**33, ranks=made.world_size)
+        return call_seconds(call, made).expected / wire_factor(kind, made.world_size)
+
+    assert seconds("all_reduce", few) / seconds("all_reduce", many) == pytest.approx(1.25)
+    assert seconds("all_gather", few) / seconds("all_gather", many) == pytest.approx(1.0)
 
 
 def test_rails_without_a_spine_lengthen_all_to_alls_alone() -> None:
