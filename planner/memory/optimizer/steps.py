@@ -4,9 +4,9 @@ The rules are the optimizers' own (gpu_plan.planner.workload.optimizers.kinds): 
 name, and held against real runs in the tests.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
 
 from gpu_plan.planner.memory.optimizer.clipping import place_clipping
 from gpu_plan.planner.memory.optimizer.scratch import Scratch
@@ -17,19 +17,22 @@ from gpu_plan.planner.workload.optimizers.registry import Optimizer
 from gpu_plan.planner.workload.optimizers.traits import Kept
 
 
-def _kept(optimizer: Optimizer, tensors: Sequence[LocalTensor], full_embeddings: bool) -> Iterator[Kept]:
+def _kept(optimizer: Optimizer, tensors: Sequence[LocalTensor], full_embeddings: bool) -> Iterator[tuple[Kept, int]]:
+    """Of each kind of tensor, and how many there are: their names change nothing."""
     rule = optimizer.traits.state
-    return chain.from_iterable(rule(tensor, full_embeddings) for tensor in tensors if tensor.numel)
+    for alike, count in Counter(tensor[1:] for tensor in tensors if tensor.numel).items():
+        for kept in rule(LocalTensor("", *alike), full_embeddings):
+            yield kept, count
 
 
 def state_bytes(optimizer: Optimizer, tensors: Sequence[LocalTensor], *, full_embeddings: bool = False) -> int:
     """Requested bytes of the optimizer's state, wherever it lies; tables shared by all parameters are left out."""
-    return sum(kept.nbytes for kept in _kept(optimizer, tensors, full_embeddings))
+    return sum(kept.nbytes * count for kept, count in _kept(optimizer, tensors, full_embeddings))
 
 
 def managed_bytes(optimizer: Optimizer, tensors: Sequence[LocalTensor], *, full_embeddings: bool = False) -> int:
     """Bytes of state in CUDA managed memory, which no counter of torch's allocator sees."""
-    return sum(kept.nbytes for kept in _kept(optimizer, tensors, full_embeddings) if kept.managed)
+    return sum(kept.nbytes * count for kept, count in _kept(optimizer, tensors, full_embeddings) if kept.managed)
 
 
 def place_state(

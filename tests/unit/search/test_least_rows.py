@@ -1,14 +1,12 @@
 """What a rank keeps at least of rows that do not divide its shards."""
 
-from dataclasses import replace
-
 import pytest
 
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.training.candidates import Family
 from gpu_plan.planner.search.training.evaluate import Evaluator
-from gpu_plan.planner.search.training.least.rows import cut_across
+from gpu_plan.planner.search.training.least.rows import cut_of, least_shape
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.fsdp2.units import shard
@@ -49,18 +47,19 @@ def named(task: TrainingTask, title: str) -> Family:
     ],
 )
 def test_the_other_dimension_may_be_cut(shape: tuple[int, ...], shards: int, degree: int, least: int) -> None:
-    one = ParameterInfo(name="w", shape=shape, dtype="float32", trainable=True, module="m")
-    trace = static(task := task_of("8xH100"), next(task.families()))
-    cut = cut_across(replace(trace, parameters=[one]), shards, degree).parameters[0]
-    assert shard(cut, shards).shard_numel == least
-    assert len(cut.shape) == len(shape)
+    found = least_shape(shape, shards, degree)
+    one = ParameterInfo(name="w", shape=found, dtype="float32", trainable=True, module="m")
+    assert shard(one, shards).shard_numel == least
+    assert len(found) == len(shape)
 
 
-def test_a_trace_that_divides_stays_itself() -> None:
-    task = task_of("8xH100")
-    trace = static(task, next(task.families()))
-    assert cut_across(trace, 8, 2) is trace
-    assert cut_across(trace, 16, 2) is not trace
+def test_what_divides_is_no_less() -> None:
+    task = task_of("2x8xH100")
+    alone = named(task, "FSDP2")
+    cut = cut_of(task.evaluator, alone, 2)
+    assert cut.is_less
+    assert 0.5 < cut.stepped < 0.52, "of sixteen shards eight experts leave half, the rest of the model is all of it"
+    assert not cut_of(task_of("8xH100").evaluator, alone, 2).is_less
 
 
 def test_half_an_expert_fits_where_a_whole_one_does_not() -> None:

@@ -6,15 +6,17 @@ shards each has half an expert. Where both cut rows nothing is won: a part of a 
 the part of all ranks rounded up.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Protocol
 
 from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.search.training.candidates import Family
 from gpu_plan.planner.strategy.base import RankContext
-from gpu_plan.planner.strategy.fsdp2.units import shard
-from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
+from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.provider import Provider
+from gpu_plan.planner.trace.remembered import of_trace
 from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.units import ceil_div
 
@@ -33,59 +35,72 @@ class Judge(Protocol):
         ...
 
 
+Shape = tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """The states of a family alone, of whose shards some cut the other dimension."""
 
     family: Family
     context: RankContext
-    whole: StepTrace
-    """The same without that cut."""
+    """Of a rank without that cut."""
+    degree: int
+    """Shards that make it."""
 
     @property
     def is_less(self) -> bool:
         """Whether a rank has less of anything."""
-        return self.context.trace is not self.whole
+        return any(self._least(shape) != shape for shape in {one.shape for one in self.context.trace.parameters})
 
     @property
     def stepped(self) -> float:
         """Part of the elements that a rank steps without the cut, padding counted."""
         shards = self.context.shard_ranks
-        whole, cut = (_stepped(trace, shards) for trace in (self.whole, self.context.trace))
-        return cut / whole if self.is_less and whole else 1.0
+        whole = cut = 0
+        for shape, count in _stepped(self.context.trace):
+            whole += count * _shard(shape, shards)
+            cut += count * _shard(self._least(shape), shards)
+        return cut / whole if whole else 1.0
 
     def peak_bytes(self, micro_batch: int) -> int:
         """Of what stands between steps and of the step."""
-        return measure(self.family.strategy.rank(self.context).stream, micro_batch).peak_allocated_bytes
+        trace = cut_across(self.context.trace, self.context.shard_ranks, self.degree)
+        plan = self.family.strategy.rank(replace(self.context, trace=trace))
+        return measure(plan.stream, micro_batch).peak_allocated_bytes
+
+    def _least(self, shape: Shape) -> Shape:
+        return least_shape(shape, self.context.shard_ranks, self.degree)
 
 
 def cut_of(judge: Judge, alone: Family, degree: int) -> Cut:
     """`degree` of the shards of `alone` cut the other dimension."""
-    whole = judge.provider.static_trace(judge.variant(alone).regime)
-    context = judge.context(alone, 1, whole)
-    return Cut(
-        family=alone, context=replace(context, trace=cut_across(whole, context.shard_ranks, degree)), whole=whole
-    )
+    trace = judge.provider.static_trace(judge.variant(alone).regime)
+    return Cut(family=alone, context=judge.context(alone, 1, trace), degree=degree)
 
 
-def _stepped(trace: StepTrace, shards: int) -> int:
-    return sum(shard(one, shards).shard_numel for one in trace.parameters if one.trainable and not one.tied_to)
+@of_trace
+def _stepped(trace: StepTrace) -> tuple[tuple[Shape, int], ...]:
+    """Of the parameters that are trained, and how many have each."""
+    return tuple(Counter(one.shape for one in trace.parameters if one.trainable and not one.tied_to).items())
+
+
+def _shard(shape: Shape, shards: int) -> int:
+    return ceil_div(shape[0], shards) * prod(shape[1:]) if shape else 1
 
 
 def cut_across(trace: StepTrace, shards: int, degree: int) -> StepTrace:
     """A trace of the same parameters, none larger in one of `shards` ranks than where `degree` of these cut it, too, by
-    rows or by columns; the same trace where none is smaller then."""
-    parameters = [_least(parameter, shards, degree) for parameter in trace.parameters]
-    same = all(one is other for one, other in zip(parameters, trace.parameters, strict=True))
-    return trace if same else replace(trace, parameters=parameters)
+    rows or by columns."""
+    parameters = [replace(one, shape=least_shape(one.shape, shards, degree)) for one in trace.parameters]
+    return replace(trace, parameters=parameters)
 
 
-def _least(parameter: ParameterInfo, shards: int, degree: int) -> ParameterInfo:
-    if len(parameter.shape) < 2 or shards % degree:
-        return parameter
-    rows, columns, *rest = parameter.shape
+def least_shape(shape: Shape, shards: int, degree: int) -> Shape:
+    """The same shape where nothing is won."""
+    if len(shape) < 2 or shards % degree:
+        return shape
+    rows, columns, *rest = shape
     alone, fewer = ceil_div(rows, shards), ceil_div(rows, shards // degree)
     narrow = max(1, columns // degree)
-    if fewer * narrow >= alone * columns:
-        return parameter
-    return replace(parameter, shape=(fewer * shards, narrow, *rest))
+    return shape if fewer * narrow >= alone * columns else (fewer * shards, narrow, *rest)
