@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpu_plan.planner.errors import InputError, UsageError
-from gpu_plan.planner.from_config.formats.trainers import oumi
+from gpu_plan.planner.from_config.formats.trainers import ms_swift_grpo, oumi
 from gpu_plan.planner.from_config.reading import Reading, of_several_models
 from gpu_plan.planner.from_config.shell.launched import stem
 from gpu_plan.planner.from_config.signs import Content
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.unread import JOBS, first_of
 from gpu_plan.planner.visible import visible
-from gpu_plan.planner.workload.recipes import GONE, LIGER, PPO, RECIPES
+from gpu_plan.planner.workload.recipes import GONE, LIGER, PPO, RECIPES, Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class NamedJob:
 
     recipe: str
     source: str
+    own: bool = False
+    """Whether the tool's own trainer does it, which the recipe has a word for."""
 
 
 _RL = {
@@ -41,8 +43,6 @@ _WITHOUT = {
     "ppo": GONE["ppo"],
     "gkd": "its student generates, and the recipe distill trains on given completions",
 }
-_OWN_GRPO = "its GRPO trainer is its own, and makes all logits of the completions, which TRL's never holds"
-"""swift/rlhf_trainers/grpo_trainer.py: _get_logps_via_local_forward; trl/trainer/grpo_trainer.py: fused_lm_head."""
 _OWN_LOOPS = {
     "open-instruct": "open-instruct's own loop does it, not TRL's trainer",
     "torchtune": "torchtune's own loop does it, not TRL's trainer",
@@ -165,8 +165,9 @@ def _by_word(content: Content, kind: str, path: str) -> NamedJob | None:
     if word in known:
         recipe = _supervised(content, "cpo_alpha") if word == _PURE else known[word]
         return NamedJob(recipe=recipe, source=f"{key}: {word}")
-    own = _OWN_GRPO if word == "grpo" else "no recipe is known for it"
-    because = _WITHOUT.get(word, own)
+    if kind == "ms-swift" and word == "grpo":
+        return NamedJob(recipe=word, source=f"{key}: {word}", own=True)
+    because = _WITHOUT.get(word, "no recipe is known for it")
     raise of_several_models(f"{path}: {key}: {word}", because)
 
 
@@ -252,14 +253,28 @@ def as_recipe(reading: Reading, job: NamedJob) -> None:
             hint = f" (--set {key}=true has its layers)" if key == LIGER else ""
             reading.approximate(f"{said.source}: a recipe is planned without it{hint}")
     reading.say("recipe", job.recipe, job.source)
+    if job.own:
+        ms_swift_grpo.read_grpo(reading)
     for key in _WORDS:
         table.raw(key)
+    _whole_batch(reading, recipe)
+    if job.own:
+        return
     rl = _table(reading, "trl")
     if recipe.rolls_out:
         _rollouts(reading, rl, job.recipe)
     else:
         _lengths(reading, table)
     _reference(reading, rl, job.recipe)
+
+
+def _whole_batch(reading: Reading, recipe: Recipe) -> None:
+    """Tools whose own trainer takes smaller micro batches are planned with the smallest that TRL's takes."""
+    said = reading.said.get("micro-batch")
+    if said is not None and int(said.value) < recipe.least_batch:
+        reading.approximate(f"{said.source}: planned with {recipe.least_batch}, the least that {recipe.trainer} takes")
+        reading.said.pop("micro-batch")
+        reading.say("micro-batch", recipe.least_batch, f"the least of {recipe.trainer}")
 
 
 def _of_one_model(key: str, setting: bool) -> bool:

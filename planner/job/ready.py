@@ -28,7 +28,7 @@ def prepared(request: Request, cluster: Cluster, source: ModelSource, note: Note
         from gpu_plan.planner.job.recipe.prepare import prepare as prepare_recipe
 
         return prepare_recipe(request, cluster, source, note, openers)
-    refuse_strays(words)
+    refuse_strays(words, request.settings)
     if is_inference(words):
         if "server" in words:
             from gpu_plan.planner.job.serve.prepare import prepare as prepare_serving

@@ -192,6 +192,12 @@ SETTINGS: Mapping[str, Setting] = {
     "kernels.liger": Setting(
         "flag", "whether Liger's norms, gated products, rotation and loss replace the model's own (false)"
     ),
+    "recipe.logits": Setting(
+        "choice",
+        "how --recipe grpo takes log-probabilities: by tiles, as TRL does, or of the completions' whole logits, as"
+        " ms-swift does (tiles)",
+        choices=("tiles", "whole"),
+    ),
     "fp8.backend": Setting(
         "choice",
         "whose float8 layers accelerate uses under fp8-mixed: torchao, or te for Transformer Engine (torchao)",

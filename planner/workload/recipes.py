@@ -81,6 +81,9 @@ ENGINES = ("colocate", "server")
 LIGER = "kernels.liger"
 """Key of `--set`: Liger's kernels for the layers of the model that is trained, TRL's `use_liger_kernel`."""
 
+LOGITS, WHOLE = "recipe.logits", "whole"
+"""Key of `--set`: how grpo takes log-probabilities, by tiles as TRL does or of whole logits as ms-swift does."""
+
 
 def recipe_help() -> str:
     """What `--help` says of `--recipe`."""

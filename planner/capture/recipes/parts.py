@@ -58,7 +58,7 @@ class Job:
         if given.attention:
             how["attn_implementation"] = given.attention
         if given.four_bits:
-            how["quantization_config"] = _packed(given.compute)
+            how["quantization_config"] = _packed(given.compute, twice=given.double_quant)
         if given.dequantize:
             how["quantization_config"] = _unpacked()
         if how:
@@ -78,7 +78,8 @@ class Job:
         targets: Any = self.given.lora_targets or "all-linear"
         if targets != "all-linear":
             targets = targets.split(",")
-        return LoraConfig(r=self.given.lora_rank, target_modules=targets, task_type=task)
+        share = self.given.lora_dropout
+        return LoraConfig(r=self.given.lora_rank, target_modules=targets, task_type=task, lora_dropout=share)
 
     def tokenizer(self) -> Any:
         """One word, an end and a padding, whose ids every vocabulary has."""
@@ -106,6 +107,8 @@ def parsed(*more: tuple[str, dict[str, Any]]) -> argparse.Namespace:
         parser.add_argument(name, type=int, default=least)
     parser.add_argument("--lora-rank", type=int, default=0)
     parser.add_argument("--lora-targets", default="")
+    parser.add_argument("--lora-dropout", type=float, default=0.0)
+    parser.add_argument("--double-quant", action="store_true", help="constants of a base in NF4 packed again")
     parser.add_argument("--compute", default="bfloat16", help="torch dtype of autocast; float32: none")
     parser.add_argument("--weights", default="float32", help="torch dtype in which the models are loaded")
     parser.add_argument("--no-checkpointing", action="store_true")
@@ -119,13 +122,18 @@ def parsed(*more: tuple[str, dict[str, Any]]) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _packed(compute: str) -> Any:
-    """NF4, its constants in fp32: what `--peft qlora` means elsewhere."""
+def _packed(compute: str, *, twice: bool) -> Any:
+    """NF4, its constants in fp32 or packed again: what `--peft qlora` means elsewhere."""
     import torch
     from transformers import BitsAndBytesConfig
 
     dtype = getattr(torch, compute)
-    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=dtype,
+        bnb_4bit_use_double_quant=twice,
+    )
 
 
 def _unpacked() -> Any:

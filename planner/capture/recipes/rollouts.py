@@ -67,6 +67,7 @@ def rollout_job() -> RolloutJob:
         ("--generations", {"type": int, "default": 8}),
         ("--beta", {"type": float, "default": None}),
         ("--reward-model", {"default": ""}),
+        ("--whole-logits", {"action": "store_true", "help": "log-probabilities as ms-swift takes them"}),
         ("--engine", {"choices": ("none", "colocate", "server"), "default": "none"}),
     )
     if given.engine != "none":

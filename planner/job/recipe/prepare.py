@@ -28,7 +28,7 @@ from gpu_plan.planner.model.config_reader import positions_of, vocabulary_of
 from gpu_plan.planner.model.kernels.liger import VERSION as LIGER_VERSION
 from gpu_plan.planner.model.kernels.liger import check_liger
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
-from gpu_plan.planner.options.recipe.read import RecipeGiven, read_recipe
+from gpu_plan.planner.options.recipe.read import SCRIPT_SETTINGS, RecipeGiven, read_recipe
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.values import choice
 from gpu_plan.planner.plan.document import Assumption
@@ -66,7 +66,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         words = dict(given.words)
         rolls = given.recipe.rolls_out
         left = batch_words(given, words, trains.world_size, pinned=request.pinned) if rolls else given.words
-        settings = tuple(one for one in request.settings if one.partition("=")[0] != LIGER)
+        settings = tuple(one for one in request.settings if one.partition("=")[0] not in SCRIPT_SETTINGS)
         inner = replace(request, model=str(script), words=left, settings=settings, script_words=arguments)
         return prepare_training(inner, trains, captured, note, replace(openers, captures=openers.captures or opened))
 
@@ -244,6 +244,7 @@ def _arguments(given: RecipeGiven, source: ModelSource, precision: Precision) ->
     words += ["--attention", given.attention] if given.attention else []
     words += ["--four-bits"] if given.four_bits else []
     words += ["--liger"] if given.liger else []
+    words += ["--whole-logits"] if given.whole_logits else []
     stored = (source.config or {}).get("quantization_config")
     packed = isinstance(stored, Mapping) and stored.get("quant_method") == _PACKED
     words += ["--dequantize"] if packed and not given.four_bits else []
@@ -257,6 +258,8 @@ def _arguments(given: RecipeGiven, source: ModelSource, precision: Precision) ->
     if given.lora_rank is not None:
         words += ["--lora-rank", str(given.lora_rank)]
         words += ["--lora-targets", given.lora_targets] if given.lora_targets else []
+        words += ["--lora-dropout", f"{given.lora_dropout:g}"] if given.lora_dropout else []
+        words += ["--double-quant"] if given.double_quant else []
     return tuple(words)
 
 
@@ -297,10 +300,13 @@ def _fixed(given: RecipeGiven) -> tuple[Assumption, ...]:
     texts += _rollout_texts(given) if recipe.rolls_out else []
     if given.liger:
         texts.append((f"Liger {LIGER_VERSION}'s layers in the trained model (TRL's use_liger_kernel)", "source"))
+    if given.whole_logits:
+        texts.append(("log-probabilities are of the completions' whole logits, as ms-swift 4.5 takes them", "source"))
     if given.reference == "precomputed":
         texts.append(("the reference is asked before the first step, which is not counted", "source"))
     if given.lora_rank is not None:
-        packed = "in NF4, its constants in fp32" if given.four_bits else "in the type of the computation"
+        constants = "packed again" if given.double_quant else "in fp32"
+        packed = f"in NF4, its constants {constants}" if given.four_bits else "in the type of the computation"
         texts.append((f"the frozen base is loaded {packed}", "assumed"))
     if given.reference == "adapters":
         texts.append(("the reference is the policy with its adapters switched off: no second model stands", "source"))

@@ -9,7 +9,7 @@ from gpu_plan.planner.options.recipe.engine import ENGINE_WORDS, EngineGiven, re
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
-from gpu_plan.planner.workload.recipes import CALLED, LIGER, PPO, RECIPES, REFERENCES, Recipe
+from gpu_plan.planner.workload.recipes import CALLED, LIGER, LOGITS, PPO, RECIPES, REFERENCES, WHOLE, Recipe
 from gpu_plan.planner.workload.training import Attention
 
 _ROLLOUTS = ("generations", "reward-model")
@@ -19,7 +19,10 @@ _SCRIPTS = (
     "recipe", *RECIPE_WORDS, *ENGINE_WORDS, "seq-len", "peft", "lora-rank", "lora-targets", "stack", "grad-accum",
 )  # fmt: skip
 """What the recipe's own script and its engine are told, and nobody else."""
-_STACK = "trl"
+_STACK, _PACKED = "trl", "nf4"
+DROPOUT, DOUBLE, BASE = "lora.dropout", "quant.double", "quant.base"
+SCRIPT_SETTINGS = (LIGER, LOGITS, DROPOUT, DOUBLE, BASE)
+"""Keys of `--set` that the recipe's own script is told, and nobody else."""
 DEFAULT_LEN = 512
 """Tokens of prompt and of completion each, where neither is given."""
 
@@ -46,6 +49,11 @@ class RecipeGiven:
     generations: int = 1
     """Completions of one prompt."""
     reward_model: str | None = None
+    lora_dropout: float = 0.0
+    double_quant: bool = False
+    """Whether the constants of a packed base are packed again."""
+    whole_logits: bool = False
+    """Whether logits of the completions are made whole, as ms-swift's trainer makes them."""
     liger: bool = False
     """Whether Liger's kernels replace the trained model's layers: `use_liger_kernel`."""
     engine: EngineGiven | None = None
@@ -62,8 +70,10 @@ class RecipeGiven:
         return (*self.recipe.roles[:1], *reference, *(("reward model",) if self.reward_model else ()))
 
 
-def refuse_strays(words: Mapping[str, str]) -> None:
+def refuse_strays(words: Mapping[str, str], settings: Sequence[str] = ()) -> None:
     """UsageError for options of a recipe where none is named."""
+    if any(word.partition("=")[0] == LOGITS for word in settings):
+        raise UsageError(f"--set {LOGITS} is about --recipe grpo: leave it out")
     for name in RECIPE_WORDS:
         if name == "critic" and name in words:
             raise UsageError(f"--critic is about PPO's: add --recipe {PPO}")
@@ -89,6 +99,7 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
         raise UsageError(f"--peft {words['peft']!r} is unknown: use {', '.join(Peft.names())}")
     if not Peft(peft).adapts and (rank is not None or "lora-targets" in words):
         raise UsageError("--lora-rank and --lora-targets are about adapters: add --peft lora")
+    own = _own_settings(recipe, settings, Peft(peft))
     prompt, completion = lengths_of(words)
     generations = _generations(words, recipe)
     batch = positive(words.get("micro-batch"), "--micro-batch") or recipe.least_batch
@@ -110,20 +121,32 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
         generations=generations,
         reward_model=words.get("reward-model"),
         engine=read_engine(words, recipe.name) if recipe.rolls_out else None,
-        liger=_liger(recipe, settings),
+        lora_dropout=float(own.get(DROPOUT, "0")),
+        double_quant=own.get(DOUBLE) == "true",
+        whole_logits=own.get(LOGITS) == WHOLE,
+        liger=own.get(LIGER) == "true",
         words=tuple((name, value) for name, value in words.items() if name not in _SCRIPTS),
     )
 
 
-def _liger(recipe: Recipe, settings: Sequence[str]) -> bool:
-    """Whether Liger's layers are asked for. UsageError where its trainer fails with them."""
-    asked = dict(parse_settings(settings)).get(LIGER) == "true"
-    if asked and recipe.adapts != "CAUSAL_LM":
+def _own_settings(recipe: Recipe, settings: Sequence[str], peft: Peft) -> dict[str, str]:
+    """Those that the recipe's script is told. UsageError for what it cannot be."""
+    found = dict(parse_settings(settings))
+    if found.get(LIGER) == "true" and recipe.adapts != "CAUSAL_LM":
         raise UsageError(
             f"--set {LIGER} with --recipe {recipe.name}: Liger puts a language model's forward in the place of the"
             " reward model's, which fails: leave it out"
         )
-    return asked
+    if LOGITS in found and recipe.name != "grpo":
+        raise UsageError(f"--set {LOGITS} is about --recipe grpo: leave it out")
+    if DROPOUT in found and not peft.adapts:
+        raise UsageError(f"--set {DROPOUT} is about adapters: add --peft lora")
+    if DOUBLE in found and not peft.quantises:
+        raise UsageError(f"--set {DOUBLE} is about a packed base: add --peft qlora")
+    base = found.get(BASE)
+    if base is not None and base != _PACKED:
+        raise UsageError(f"--set {BASE}={base} with --recipe {recipe.name}: its frozen base is {_PACKED} or in 16 bits")
+    return {key: value for key, value in found.items() if key in SCRIPT_SETTINGS}
 
 
 def _recipe(word: str) -> Recipe:

@@ -78,7 +78,20 @@ PREFERENCES = {
     "CPO of ms-swift": ("model: x\ntuner_type: full\nrlhf_type: cpo\n", {"recipe": "cpo"}),
     "SimPO of ms-swift": ("model: x\ntuner_type: full\nrlhf_type: simpo\ncpo_alpha: 0.0\n", {"recipe": "simpo"}),
     "rewards of LLaMA-Factory": (HEAD + "finetuning_type: full\nstage: rm\n", {"recipe": "reward"}),
-    "KTO of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: kto\n", {"recipe": "kto"}),
+    "KTO of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: kto\n", {"recipe": "kto", "micro-batch": "2"}),
+    "GRPO of ms-swift": (
+        "model: x\ntuner_type: lora\nrlhf_type: grpo\nper_device_train_batch_size: 4\nmax_completion_length: 1024\n"
+        "use_vllm: true\nvllm_mode: colocate\nsleep_level: 1\nmax_length: 2048\n",
+        {
+            "recipe": "grpo", "recipe.logits": "whole", "reference": "adapters", "prompt-len": "2048",
+            "completion-len": "1024", "generations": "8", "vllm": "colocate", "vllm-sleep": "true",
+            "gpu-memory-utilization": "0.9", "grad-accum": "1", "seq-len": None, "lora.dropout": "0.05",
+        },
+    ),
+    "GRPO of ms-swift, whole": (
+        "model: x\ntuner_type: full\nrlhf_type: grpo\nbeta: 0.001\nreward_model: r/m\n",
+        {"recipe": "grpo", "recipe.logits": "whole", "reference": "kept", "reward-model": "r/m", "vllm": None},
+    ),
 }  # fmt: skip
 
 

@@ -83,7 +83,15 @@ REFUSED = {
         HEAD.replace(": o\n", ": runs/qwen-online-dpo\n") + "beta: 0.1\n",
         "online DPO by output_dir",
     ),
-    "rlhf of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: grpo\n", "its GRPO trainer is its own"),
+    "rlhf of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: gkd\n", "its student generates"),
+    "entropies of ms-swift": (
+        "model: x\ntuner_type: lora\nrlhf_type: grpo\nlog_entropy: true\n",
+        "log_entropy: entropies of all logits",
+    ),
+    "ms-swift's vLLM nowhere": (
+        "model: x\ntuner_type: lora\nrlhf_type: grpo\nuse_vllm: true\n",
+        "vllm_mode is 'None': use colocate or server",
+    ),
     "prediction of LLaMA-Factory": (HEAD + "finetuning_type: lora\ndo_predict: true\n", "nothing is trained"),
     "context parallel of LLaMA-Factory v1": (
         "model: x\ntrain_dataset: d\ndist_config: {name: fsdp2}\ncp_size: 2\n",

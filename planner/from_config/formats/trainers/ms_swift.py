@@ -101,6 +101,8 @@ def _batch(reading: Reading, table: Table) -> None:
     reading.say("micro-batch", micro or 1, source)
     if steps:
         reading.say("grad-accum", steps, f"gradient_accumulation_steps: {steps}")
+    elif table.peek("rlhf_type") == "grpo":
+        reading.say("grad-accum", 1, f"{_WHOSE}'s default for GRPO")
     elif reading.count is not None:
         reading.say(
             "grad-accum", max(1, math.ceil(16 / (micro or 1) / reading.count)), f"{_WHOSE} accumulates to 16 samples"
