@@ -48,6 +48,8 @@ from gpu_plan.planner.workload.training import Checkpointing, Workload
 _KERNELS: Mapping[str, Kernel] = {"flash": "flash", "cudnn": "cudnn", "flash1": "flash1", "flash3": "flash3"}
 _OFFLOADING = 100
 """Moving parts of offloading: more than those of any strategy."""
+_SHARING = 2
+"""Moving parts of sharing out a sample's tokens: as many as tensor parallelism has more than what it stands beside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,8 @@ class StepJudgement(Judgement):
 
     @property
     def moving_parts(self) -> int:
-        return self.family.strategy.traits.moving_parts + (_OFFLOADING if self.offloads else 0)
+        shared = _SHARING if self.family.context_parallel > 1 else 0
+        return self.family.strategy.traits.moving_parts + shared + (_OFFLOADING if self.offloads else 0)
 
     @property
     def tuned(self) -> bool:

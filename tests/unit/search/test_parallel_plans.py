@@ -2,6 +2,7 @@
 
 import ast
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,19 +14,22 @@ import pytest
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.ranking.rules import Ranking
+from gpu_plan.planner.search.training.candidates import Family
 from gpu_plan.planner.search.training.degrees import expert_degrees, replica_counts, tensor_degrees
-from gpu_plan.planner.search.training.evaluate import Evaluator
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.least.together import _of_losses
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.collectives import Group, group_of
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.known import traits_of
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.parallel.plans import EXPERT, TENSOR, divides, parallel_plan, replicated, sums_of
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.workload.prefer import Prefer
-from gpu_plan.planner.workload.training import Workload
+from gpu_plan.planner.workload.training import Checkpointing, Workload
 from tests.unit.search.test_ranking import judged
 
 
@@ -163,3 +167,15 @@ def test_long_samples_are_shared_out_before_a_copy_is_cut_into_stages(seq_len: i
              for one in TrainingTask(evaluator).families()]  # fmt: skip
     turns = [kind for kind in dict.fromkeys(kinds) if kind != "whole"]
     assert turns == [first, {"stages": "shares", "shares": "stages"}[first]]
+
+
+def test_sharing_out_samples_is_one_more_thing_to_set_up() -> None:
+    """Of two that tie the one without context parallelism is first, as without tensor parallelism."""
+    fsdp, both = STRATEGIES["fsdp"], STRATEGIES["fsdp_tp"]
+    plain = Family(strategy=fsdp, offload=Offload.NONE, checkpointing=Checkpointing.NONE)
+    families = (plain, replace(plain, context_parallel=2), replace(plain, strategy=both, tensor_parallel=2))
+    parts = [
+        StepJudgement.moving_parts.fget(SimpleNamespace(family=one, offloads=False))  # type: ignore[attr-defined]
+        for one in families
+    ]
+    assert parts[0] < parts[1] == parts[2]
