@@ -80,8 +80,7 @@ class RolloutEvaluator(Evaluator):
             return cast("J", found)
         trace = self.provider.trace(self.variant(judgement.family), judgement.batch.micro_batch)
         slept: Any = replace(self._with(self.asleep, judgement.family, judgement.batch, trace), sleeps=True)
-        known = (found, Evaluator.simulate(self, slept))
-        return cast("J", min(known, key=lambda one: (_VERDICTS.index(one.device_verdict), one.used_bytes)))
+        return cast("J", roomier(found, Evaluator.simulate(self, slept)))
 
     def _with(
         self, make: MakeEngine | None, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False
@@ -125,6 +124,11 @@ class RolloutEvaluator(Evaluator):
             largest=max((p.numel for p in trace.parameters), default=0) * element if shards else 0,
         )
         return with_phases(stream, job.phases())
+
+
+def roomier(awake: StepJudgement, slept: StepJudgement) -> StepJudgement:
+    """Of one candidate with its engine awake and asleep, the one that fits sooner."""
+    return min(awake, slept, key=lambda one: (_VERDICTS.index(one.device_verdict), one.used_bytes))
 
 
 def with_rollouts(evaluator: Evaluator) -> Evaluator:

@@ -117,14 +117,19 @@ def _dequantised(layer: Linear4bitMeta, dtype: torch.dtype) -> torch.Tensor:
     return weight.to(dtype)
 
 
+_HEADS, _CLASSIFIES = ("score", "classifier"), "ForTokenClassification"
+
+
 def quantise(model: nn.Module, *, double_quant: bool, compute_dtype: torch.dtype) -> int:
     """Replaces a transformers model's linear layers in place; returns how many.
 
     Mirrors transformers integrations/bitsandbytes.py: replace_with_bnb_linear, with the modules to leave out as
     quantizers/base.py: get_modules_to_not_convert finds them (tied weights, the last module, the output embedding,
-    modules kept in fp32).
+    modules kept in fp32). Of a head with a bias transformers leaves out the bias alone, and packs the layer, which peft
+    then fails to train (peft/utils/constants.py: SEQ_CLS_HEADS): those who train it name it in llm_int8_skip_modules.
     """
-    kept = [*get_keys_to_not_convert(model), *(getattr(model, "_keep_in_fp32_modules", None) or ())]
+    heads = _HEADS if type(model).__name__.endswith(_CLASSIFIES) else ()
+    kept = [*heads, *get_keys_to_not_convert(model), *(getattr(model, "_keep_in_fp32_modules", None) or ())]
     found = [
         (name, module)
         for name, module in model.named_modules()

@@ -9,6 +9,7 @@ import pytest
 from gpu_plan.cli import main
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.options.several.ppo import ppo_table
+from gpu_plan.planner.options.several.read import read_job
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 64,
@@ -85,6 +86,54 @@ def test_an_engine_rolls_out_and_weights_are_synced() -> None:
         ("sync", ["engine"]),
         ("generate", ["engine"]),
     ]
+
+
+@pytest.mark.parametrize(("word", "says"), [({}, "auto"), ({"vllm-sleep": "false"}, None)])
+def test_whether_its_engine_sleeps_is_open_unless_somebody_says(word: dict[str, str], says: str | None) -> None:
+    table = ppo_table({"vllm": "colocate", **word}, "x/y", frozen=None)
+    assert table["models"]["engine"].get("sleep") == says
+    asked = next(model for model in read_job(table, "here").models if model.engine is not None).engine
+    assert asked is not None
+    assert (asked.sleeps, asked.may_sleep) == (False, says == "auto")
+
+
+def test_an_engine_sleeps_where_there_is_no_room_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 32_000}))
+    how = (
+        "--gpus",
+        "1xL4",
+        "--prompt-len",
+        "64",
+        "--completion-len",
+        "64",
+        "--micro-batch",
+        "64",
+        "--strategy",
+        "single",
+    )
+    words = (str(tmp_path / "own"), "--recipe", "ppo", *how, "--vllm", "colocate", "--json", "--vllm-memory")
+    spread = {}
+    for share in ("0.5", "0.96"):
+        main([*words, share])
+        document = json.loads(capsys.readouterr().out)
+        plan = (document["plans"] or document["rejected"])[0]
+        spread[share] = next(one["spread"] for one in plan["several"]["models"] if one["role"] == "engine")
+    assert "asleep" not in spread["0.5"]
+    assert spread["0.96"].endswith("asleep between rollouts")
+
+
+def test_a_critic_on_a_packed_base_trains_its_head_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").write_text(json.dumps(CONFIG))
+    how = ("--gpus", "1xL4", "--prompt-len", "16", "--completion-len", "24", "--micro-batch", "2", "--pin", "--json")
+    assert main([str(tmp_path / "own"), "--recipe", "ppo", "--peft", "qlora", *how]) == 0
+    models = json.loads(capsys.readouterr().out)["plans"][0]["several"]["models"]
+    critic = next(one for one in models if one["role"] == "critic")
+    policy = next(one for one in models if one["role"] == "policy")
+    head, embedding = 64 + 1, 512 * 64
+    # Adapters are alike; the critic has its head twice, frozen and trained, in the place of the policy's.
+    assert critic["parameters"] - policy["parameters"] == 2 * head - embedding
 
 
 def test_under_adapters_the_reference_is_the_policy_without_them() -> None:

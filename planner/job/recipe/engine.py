@@ -17,6 +17,7 @@ from gpu_plan.planner.memory.phases import Standing
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.recipe.engine import EngineGiven
 from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.plan.recipe import EngineFigures
 from gpu_plan.planner.serving.memory import EngineMemory
 from gpu_plan.planner.serving.server import Server
@@ -28,6 +29,11 @@ from gpu_plan.planner.units import ceil_div, format_gib
 _BATCHED_TOKENS = 4096
 """max_num_batched_tokens, as TRL sets it beside a trainer."""
 _SHARES = 100
+SLEEPS = Assumption(
+    text="vLLM sleeps meanwhile in plans whose update has no room beside it awake: what it takes to sleep and wake is"
+    " not counted (--vllm-sleep, --no-vllm-sleep)",
+    basis="assumed",
+)
 VLLM = "vLLM"
 """In the place of a module: what is the engine's, whichever it is."""
 
@@ -139,6 +145,11 @@ class Engine:
             update_bytes=self.held_bytes,
             rollout_seconds=self.rollout_seconds(completions),
         )
+
+
+def asleep(engine: Engine | None) -> Engine | None:
+    """The same while it sleeps between rollouts."""
+    return None if engine is None else replace(engine, given=replace(engine.given, sleeps=True))
 
 
 @dataclass(frozen=True, slots=True)

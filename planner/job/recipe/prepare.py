@@ -12,7 +12,7 @@ from gpu_plan.planner.capture.job import OpenCaptures, capture_request
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
-from gpu_plan.planner.job.recipe.engine import Engines, engines
+from gpu_plan.planner.job.recipe.engine import SLEEPS, Engines, engines
 from gpu_plan.planner.job.recipe.figures import RecipeTask
 from gpu_plan.planner.job.recipe.provider import RecipeProvider
 from gpu_plan.planner.job.recipe.spread import (
@@ -201,10 +201,6 @@ def _too_long(given: RecipeGiven, source: ModelSource) -> tuple[str, ...]:
     return (f"prompt and completion of {length} tokens are longer than the {positions} positions of {source.id}",)
 
 
-_OPEN = (
-    "vLLM sleeps meanwhile in plans whose update has no room beside it awake: what it takes to sleep and wake is not"
-    " counted (--vllm-sleep, --no-vllm-sleep)"
-)
 _PACKED = "mxfp4"
 """What gpt-oss is stored in, and transformers trains not."""
 _DECODERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
@@ -282,7 +278,7 @@ def _rollout_texts(given: RecipeGiven) -> list[tuple[str, str]]:
         )
     )
     if engine.may_sleep:
-        told.append((_OPEN, "assumed"))
+        told.append((SLEEPS.text, SLEEPS.basis))
     if engine.sleeps or engine.may_sleep:
         told.append(("asleep (level 2) its weights and cache are gone; graphs and buffers stay", "source"))
     return told

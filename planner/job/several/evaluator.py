@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self, cast
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.job.recipe.engine import Engine
+from gpu_plan.planner.job.recipe.engine import Engine, asleep
+from gpu_plan.planner.job.rollouts import roomier
 from gpu_plan.planner.job.several.composed import Composer
 from gpu_plan.planner.job.several.staged import StagedRank
 from gpu_plan.planner.plan.document import Condition
+from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.piped.step import PipedRank
@@ -24,6 +26,8 @@ class JobEvaluator(Evaluator):
 
     composer: Composer
     engine: Engine | None = None
+    sleeps_if_needed: bool = False
+    """Whether it sleeps in plans whose update has no room beside it awake."""
     devices: Callable[[Cluster], tuple[Cluster, Engine | None]]
     """Of a whole cluster: those that train, and the engine on them or beside them. UsageError where none is held."""
     presumed: tuple[Condition, ...] = ()
@@ -44,10 +48,47 @@ class JobEvaluator(Evaluator):
 
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
         # A class with slots is made anew: `super()` without arguments would still mean the first one.
-        return self._with_engine(Evaluator._judge(self, family, batch, trace, states_only))
+        if states_only and self.sleeps_if_needed:
+            return self._slept(lambda: Evaluator._judge(self, family, batch, trace, True))
+        return self._either(lambda: Evaluator._judge(self, family, batch, trace, states_only))
 
     def _judge_pipeline(self, family: Family, batch: Batch) -> StepJudgement:
-        return self._with_engine(Evaluator._judge_pipeline(self, family, batch))
+        return self._either(lambda: Evaluator._judge_pipeline(self, family, batch))
+
+    def simulate(self, judgement: J) -> J:
+        """As elsewhere; what its allocator leaves no room beside an engine awake is tried asleep too."""
+        found: Any = Evaluator.simulate(self, judgement)
+        if not isinstance(judgement, StepJudgement) or not self.sleeps_if_needed or judgement.sleeps:
+            return cast("J", found)
+        if judgement.states_only or found.device_verdict == "fits":
+            return cast("J", found)
+        slept: Any = self._slept(lambda: self._alone(judgement.family, judgement.batch))
+        return cast("J", roomier(found, Evaluator.simulate(self, replace(slept, sleeps=True))))
+
+    def _alone(self, family: Family, batch: Batch) -> StepJudgement:
+        if family.pipeline is not None or family.layout is not None:
+            return Evaluator._judge_pipeline(self, family, batch)
+        trace = self.provider.trace(self.variant(family), batch.micro_batch)
+        return Evaluator._judge(self, family, batch, trace)
+
+    def _either(self, judge: Callable[[], StepJudgement]) -> StepJudgement:
+        """With the engine awake, or where that leaves no room and nobody said, asleep."""
+        awake = self._with_engine(judge())
+        if not self.sleeps_if_needed or awake.device_verdict != "no":
+            return awake
+        return replace(self._slept(judge), sleeps=True)
+
+    def _slept(self, judge: Callable[[], StepJudgement]) -> StepJudgement:
+        """With the engine asleep."""
+        awake, self.engine = self.engine, asleep(self.engine)
+        try:
+            return self._with_engine(judge())
+        finally:
+            self.engine = awake
+
+    def engine_of(self, judgement: StepJudgement) -> Engine | None:
+        """Of a candidate."""
+        return asleep(self.engine) if judgement.sleeps else self.engine
 
     def _with_engine(self, found: StepJudgement) -> StepJudgement:
         terms = () if self.engine is None or not self.engine.held_bytes else (self.engine.term,)
@@ -79,7 +120,16 @@ def judging(
     engine: Engine | None,
     devices: Callable[[Cluster], tuple[Cluster, Engine | None]],
     presumed: tuple[Condition, ...] = (),
+    *,
+    sleeps_if_needed: bool = False,
 ) -> JobEvaluator:
     """The evaluator of the first model alone, made the job's."""
     own = {one.name: getattr(evaluator, one.name) for one in fields(Evaluator)}
-    return JobEvaluator(**own, composer=composer, engine=engine, devices=devices, presumed=presumed)
+    return JobEvaluator(
+        **own,
+        composer=composer,
+        engine=engine,
+        sleeps_if_needed=sleeps_if_needed,
+        devices=devices,
+        presumed=presumed,
+    )

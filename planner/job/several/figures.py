@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_plan.planner.job.several.composed import Composer, moved_of, staying_of
+from gpu_plan.planner.job.several.composed import moved_of, staying_of
 from gpu_plan.planner.job.several.evaluator import JobEvaluator
 from gpu_plan.planner.job.several.staged import other_streams, own_rest, staged_rank
 from gpu_plan.planner.job.several.times import PhaseTime, phase_times, together
@@ -135,7 +135,7 @@ def _model(
 ) -> PlacedModel:
     composer, family, batch = evaluator.composer, judgement.family, judgement.batch
     if model.role not in composer.runners:
-        return _engine(model, evaluator, at_peak, composer)
+        return _engine(model, judgement, evaluator, at_peak)
     runner = composer.runners[model.role]
     own = family if model is anchor else runner.family(family)
     stage = staged_rank(judgement)
@@ -176,10 +176,10 @@ def _spread(family: Family, model: ModelGiven) -> str:
     return family.title if model.trains or model.word("strategy") else "whole on each device"
 
 
-def _engine(model: ModelGiven, evaluator: JobEvaluator, at_peak: int, composer: Composer) -> PlacedModel:
-    engine, asked = evaluator.engine, model.engine
+def _engine(model: ModelGiven, judgement: StepJudgement, evaluator: JobEvaluator, at_peak: int) -> PlacedModel:
+    engine, composer = evaluator.engine_of(judgement), evaluator.composer
     assert engine is not None
-    assert asked is not None
+    asked = engine.given
     copied = composer.runners[composer.job.anchor.role].evaluator.provider.spec()
     return PlacedModel(
         role=model.role,

@@ -8,7 +8,7 @@ from typing import Any
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
-from gpu_plan.planner.job.recipe.engine import Engine, engines
+from gpu_plan.planner.job.recipe.engine import SLEEPS, Engine, engines
 from gpu_plan.planner.job.recipe.spread import server_ranks, training_part
 from gpu_plan.planner.job.several.composed import Composer
 from gpu_plan.planner.job.several.document import read_document
@@ -132,10 +132,14 @@ class _Job:
             if model.engine is None:
                 runners[model.role] = self._runner(model, self._beside(model, trains), trains)
         composer = Composer(job=job, runners=runners)
+        asked = None if job.engine is None else job.engine.engine
+        is_open = asked is not None and asked.may_sleep and not self.request.pinned
         return replace(
             found,
-            task=JobTask(judging(evaluator, composer, engine, self._engine, self.presumed), job=job),
-            fixed=(*_fixed(job), *found.fixed),
+            task=JobTask(
+                judging(evaluator, composer, engine, self._engine, self.presumed, sleeps_if_needed=is_open), job=job
+            ),
+            fixed=(*((SLEEPS,) if is_open else ()), *_fixed(job), *found.fixed),
         )
 
     def _runner(self, model: ModelGiven, evaluator: Any, cluster: Cluster) -> Runner:

@@ -135,8 +135,9 @@ def _engine(part: Part) -> EngineGiven | None:
     mode = part.text("where") or ENGINES[0]
     if mode not in ENGINES:
         raise InputError(f"{part.where}: where = {shown(mode)} is unknown: use {', '.join(ENGINES)}")
-    sleeps = part.flag("sleep")
-    if sleeps and mode == "server":
+    may_sleep = part.text_of("sleep") == "auto"
+    sleeps = not may_sleep and part.flag("sleep")
+    if (sleeps or may_sleep) and mode == "server":
         raise InputError(f"{part.where}: a server has GPUs of its own and need not sleep: leave sleep out")
     if "copies" in part and mode != "server":
         raise InputError(f'{part.where}: copies are of a server: add where = "server", or leave copies out')
@@ -145,6 +146,7 @@ def _engine(part: Part) -> EngineGiven | None:
         share=part.share("share", COLOCATED_SHARE if mode == "colocate" else SERVER_SHARE),
         tensor_parallel=part.count("tensor_parallel"),
         sleeps=sleeps,
+        may_sleep=may_sleep,
         eager=part.flag("eager"),
         engine=name.lower(),
         sequences=part.count("max_num_seqs"),

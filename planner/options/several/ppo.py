@@ -153,6 +153,6 @@ def _adapts(words: Mapping[str, str]) -> bool:
 
 def _engine_table(engine: EngineGiven) -> dict[str, Any]:
     table: dict[str, Any] = {"engine": engine.engine, "where": engine.mode, "share": engine.share}
-    table |= {"sleep": True} if engine.sleeps else {}
+    table |= {"sleep": True} if engine.sleeps else {"sleep": "auto"} if engine.may_sleep else {}
     table |= {"eager": True} if engine.eager else {}
     return table | ({} if engine.tensor_parallel is None else {"tensor_parallel": engine.tensor_parallel})

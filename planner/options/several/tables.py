@@ -56,6 +56,11 @@ class Part:
             raise InputError(f"{self.where}: {key} = {shown(value)}: write a share above 0 and at most 1, such as 0.3")
         return float(value)
 
+    def text_of(self, key: str) -> str | None:
+        """A value where it is text; None for anything else."""
+        value = self._table.get(key)
+        return value if isinstance(value, str) else None
+
     def flag(self, key: str) -> bool:
         """False where the key is absent."""
         value = self._table.get(key, False)
