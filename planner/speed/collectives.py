@@ -214,8 +214,12 @@ def _added_up(kind: CollectiveKind, group: Group, curve: _Curve, cluster: Cluste
     """Times as fast as told by a table of so few ranks that its switch added nothing up: an all-reduce of more."""
     row = collectives_data()["nvls"]
     few = curve.ranks < row["ranks"] <= group.per_node
-    capable = (cluster.gpu.compute_capability or (0, 0)) >= (9, 0) and _link_class(cluster) == "switch"
-    return float(median(row["times"])) if kind == "all_reduce" and few and capable else 1.0
+    return float(median(row["times"])) if kind == "all_reduce" and few and _adds_up_inside(cluster) else 1.0
+
+
+def _adds_up_inside(cluster: Cluster) -> bool:
+    """Whether the switch inside a node adds up what its devices send (NVLS: NVSwitch of Hopper on)."""
+    return (cluster.gpu.compute_capability or (0, 0)) >= (9, 0) and _link_class(cluster) == "switch"
 
 
 def _link_class(cluster: Cluster) -> str:
@@ -296,10 +300,10 @@ def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluste
     reached = f"{alone * share:.0%} of {ports / 1e9:.0f} GB/s per node ({cluster.inter_node_basis})"
     small = _small_between(data, network)
     crossing = _crossing(network, data)
-    share = 1.0 if network in _ADDS_UP else tree_share(group.ranks, group.nodes)
+    trees = _tree_waits(group.nodes, network == _EFA)
     slow, expected, fast = (
         max(least, _fastest(kind, group, wire, tree + wire * share, crossing))
-        for wire, tree, least in zip(wires, _tree_waits(group.nodes, network == _EFA), small, strict=True)
+        for wire, tree, share, least in zip(wires, trees, _tree_shares(network, group, cluster), small, strict=True)
     )
     lost = f", {left:.0%} of it over {group.nodes} nodes" if round(left, 2) < 1 else ""
     return Rate(
@@ -337,6 +341,16 @@ def _fastest(kind: CollectiveKind, group: Group, wire: float, tree: float, cross
     """NCCL chooses: all-reduce by ring or by a tree that takes so long, everything else by ring."""
     ring = ring_seconds(kind, group.ranks, group.nodes, wire, crossing=crossing)
     return min(ring, tree) if kind == "all_reduce" else ring
+
+
+def _tree_shares(network: str | None, group: Group, cluster: Cluster) -> tuple[float, float, float]:
+    """What a tree sends of what a ring does between two nodes: slow, expected, fast. Expected where the switch inside a
+    node adds up (NVLSTree) and of networks whose shares are no two nodes' own: of A100 one published table passes the
+    wire's rate (p4de, 2026) and one does not (NVIDIA/nccl issue 495, 2021), of RoCE likewise."""
+    if network in _ADDS_UP:
+        return 1.0, 1.0, 1.0
+    halved = tree_share(group.ranks, group.nodes)
+    return 1.0, halved if _adds_up_inside(cluster) and network in (None, _EFA) else 1.0, halved
 
 
 def _crossing(network: str | None, data: Mapping[str, Any]) -> float:

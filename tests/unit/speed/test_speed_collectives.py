@@ -253,6 +253,11 @@ def test_a_tree_of_two_nodes_passes_the_whole_once_each_way() -> None:
 
     assert bus("2x8xB200") == pytest.approx(677, rel=0.05)
     assert bus("4x8xB200") < 400
+    assert bus("2x8xA100-80GB") < 200, "no switch of theirs adds up, and published tables disagree"
+    both = moving("all_reduce", 2**32, ranks=16)
+    slow, expected, fast = call_seconds(both, cluster("2x8xA100-80GB")).bounds
+    assert expected / fast > 1.25, "one of them does"
+    assert slow > expected
 
 
 def test_a_racks_switch_adds_up_what_more_ranks_than_a_tray_send() -> None:
