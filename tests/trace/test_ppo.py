@@ -198,6 +198,7 @@ def test_a_shared_critic_is_planned(
         (("--recipe", "dpo", "--critic", "shared"), "--recipe dpo has no critic"),
         (("--critic", "shared"), "add --recipe ppo"),
         (("--set", "lora.beside=2"), "--set lora.beside needs"),
+        (("--recipe", "ppo", "--set", "recipe.logits=whole"), "is about --recipe grpo"),
         (("--peft", "lora", "--set", "lora.beside=99"), "write a number up to 16"),
     ],
 )
@@ -226,6 +227,7 @@ def test_a_value_head_is_asked_for_by_its_name(tmp_path: Path, capsys: pytest.Ca
         ({"reference": "precomputed"}, "use kept, adapters or none"),
         ({"reference": "adapters"}, "add --peft lora"),
         ({"vllm-sleep": "true"}, "add --vllm"),
+        ({"vllm-sleep": "false"}, "add --vllm"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(words: dict[str, str], said: str) -> None:

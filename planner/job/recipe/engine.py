@@ -30,8 +30,8 @@ _BATCHED_TOKENS = 4096
 """max_num_batched_tokens, as TRL sets it beside a trainer."""
 _SHARES = 100
 SLEEPS = Assumption(
-    text="vLLM sleeps meanwhile in plans whose update has no room beside it awake: what it takes to sleep and wake is"
-    " not counted (--vllm-sleep, --no-vllm-sleep)",
+    text="the engine sleeps meanwhile in plans whose update has no room beside it awake: what sleeping and waking take"
+    " is not counted (--vllm-sleep, --no-vllm-sleep)",
     basis="assumed",
 )
 VLLM = "vLLM"

@@ -22,7 +22,7 @@ from gpu_plan.planner.job.several.staged import Passes
 from gpu_plan.planner.job.training import prepare as prepare_training
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.degrees.megatron import runs_own_model
-from gpu_plan.planner.options.recipe.read import RECIPE_WORDS
+from gpu_plan.planner.options.recipe.read import RECIPE_WORDS, refuse_logits
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.several.given import Between, Does, Head, JobGiven, ModelGiven
 from gpu_plan.planner.options.several.ppo import WHERE, left_words, loop_of, ppo_table
@@ -72,6 +72,7 @@ def prepare_ppo(request: Request, cluster: Cluster, source: ModelSource, note: N
 
 
 def _planned(found: "_Job") -> Prepared:
+    refuse_logits(found.request.settings)
     job, words, where = found.job, dict(found.request.words), found.where
     whole = found.prepared(_searched_words(job, words, where))
     return replace(whole, shorter=lambda: found.shorter(words)) if job.padding_removed else whole

@@ -72,13 +72,18 @@ class RecipeGiven:
 
 def refuse_strays(words: Mapping[str, str], settings: Sequence[str] = ()) -> None:
     """UsageError for options of a recipe where none is named."""
-    if any(word.partition("=")[0] == LOGITS for word in settings):
-        raise UsageError(f"--set {LOGITS} is about --recipe grpo: leave it out")
+    refuse_logits(settings)
     for name in RECIPE_WORDS:
         if name == "critic" and name in words:
             raise UsageError(f"--critic is about PPO's: add --recipe {PPO}")
         if name in words:
             raise UsageError(f"--{name} is about a job of several models: add --recipe, such as --recipe dpo")
+
+
+def refuse_logits(settings: Sequence[str]) -> None:
+    """UsageError for a word that the script of one recipe alone is told."""
+    if any(word.partition("=")[0] == LOGITS for word in settings):
+        raise UsageError(f"--set {LOGITS} is about --recipe grpo: leave it out")
 
 
 def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGiven:
@@ -137,8 +142,8 @@ def _own_settings(recipe: Recipe, settings: Sequence[str], peft: Peft) -> dict[s
             f"--set {LIGER} with --recipe {recipe.name}: Liger puts a language model's forward in the place of the"
             " reward model's, which fails: leave it out"
         )
-    if LOGITS in found and recipe.name != "grpo":
-        raise UsageError(f"--set {LOGITS} is about --recipe grpo: leave it out")
+    if recipe.name != "grpo":
+        refuse_logits(settings)
     if DROPOUT in found and not peft.adapts:
         raise UsageError(f"--set {DROPOUT} is about adapters: add --peft lora")
     if DOUBLE in found and not peft.quantises:

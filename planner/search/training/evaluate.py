@@ -83,7 +83,7 @@ class StepJudgement(Judgement):
 
     @property
     def title(self) -> str:
-        return f"{self.family.title}, vLLM asleep" if self.sleeps else self.family.title
+        return f"{self.family.title}, engine asleep" if self.sleeps else self.family.title
 
     @property
     def full_title(self) -> str:
