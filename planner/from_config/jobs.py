@@ -269,12 +269,12 @@ def as_recipe(reading: Reading, job: NamedJob) -> None:
 
 
 def _whole_batch(reading: Reading, recipe: Recipe) -> None:
-    """Tools whose own trainer takes smaller micro batches are planned with the smallest that TRL's takes."""
-    said = reading.said.get("micro-batch")
-    if said is not None and int(said.value) < recipe.least_batch:
-        reading.approximate(f"{said.source}: planned with {recipe.least_batch}, the least that {recipe.trainer} takes")
-        reading.said.pop("micro-batch")
-        reading.say("micro-batch", recipe.least_batch, f"the least of {recipe.trainer}")
+    """Says what to ask where a tool's own trainer takes smaller micro batches than TRL's."""
+    said, least = reading.said.get("micro-batch"), recipe.least_batch
+    if said is not None and int(said.value) < least:
+        reading.approximate(
+            f"{said.source}: TRL's {recipe.trainer} takes no less than {least}: plan --micro-batch {least}"
+        )
 
 
 def _of_one_model(key: str, setting: bool) -> bool:

@@ -78,7 +78,7 @@ PREFERENCES = {
     "CPO of ms-swift": ("model: x\ntuner_type: full\nrlhf_type: cpo\n", {"recipe": "cpo"}),
     "SimPO of ms-swift": ("model: x\ntuner_type: full\nrlhf_type: simpo\ncpo_alpha: 0.0\n", {"recipe": "simpo"}),
     "rewards of LLaMA-Factory": (HEAD + "finetuning_type: full\nstage: rm\n", {"recipe": "reward"}),
-    "KTO of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: kto\n", {"recipe": "kto", "micro-batch": "2"}),
+    "KTO of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: kto\n", {"recipe": "kto", "micro-batch": "1"}),
     "GRPO of ms-swift": (
         "model: x\ntuner_type: lora\nrlhf_type: grpo\nper_device_train_batch_size: 4\nmax_completion_length: 1024\n"
         "use_vllm: true\nvllm_mode: colocate\nsleep_level: 1\nmax_length: 2048\n",
@@ -101,3 +101,9 @@ def test_a_job_of_several_models_is_a_recipe(tmp_path: Path, name: str) -> None:
     found = convert(yaml.safe_load(content), str(tmp_path / "job.yaml"), lambda *_: {})
     options = {said.option: said.value for said in found.options}
     assert {key: options.get(key) for key in expected} == expected
+
+
+def test_smaller_batches_than_trl_takes_are_told(tmp_path: Path) -> None:
+    content = yaml.safe_load("model: x\ntuner_type: lora\nrlhf_type: kto\nper_device_train_batch_size: 1\n")
+    found = convert(content, str(tmp_path / "job.yaml"), lambda *_: {})
+    assert "takes no less than 2: plan --micro-batch 2" in " ".join(found.approximated)
