@@ -166,7 +166,7 @@ class TracingSession:
                 tracer = Tracer(
                     model=build_stage(part),
                     make_batch=lambda _, samples, length: stage_batch(part, samples, length),
-                    profile=kernel_profile(self._device),
+                    profile=kernel_profile(self._device, row_sums=True),
                     has_sequence=True,
                 )
                 self._stages[key] = first, end, tracer.trace(variant, micro_batch)

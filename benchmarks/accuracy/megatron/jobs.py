@@ -28,6 +28,9 @@ from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 
+_MULTIPROCESSORS = {(8, 0): 108, (9, 0): 132, (10, 0): 152}
+"""Of A100, H100 and GB200, as torch reports them."""
+
 
 class Other(Protocol):
     """A model of Megatron-core's that is no GPT; hashable."""
@@ -119,7 +122,7 @@ def _traced(part: Part, micro_batch: int, seq_len: int, capability: tuple[int, i
         tracer = Tracer(
             model=build(part),
             make_batch=lambda _, samples, length: batch(part, samples, length),
-            profile=CudaProfile(capability=capability, sm_count=132),
+            profile=CudaProfile(capability=capability, sm_count=_MULTIPROCESSORS[capability], row_sums=True),
             has_sequence=True,
         )
         return tracer.trace(variant, micro_batch)

@@ -75,6 +75,9 @@ def _of_golden(folder: Path) -> Iterator[str]:
         yield _scored(f"**{family}**", [found for (own, _, _), found in by_case.items() if own == family])
         for _, gpu in (one for one in known if one[0] == family):
             yield _scored(f"{family}, {gpu}", [by for (*own, _), by in by_case.items() if own == [family, gpu]])
+    steady = {(row.family, row.gpu, row.case) for row in scored if row.family == "moe" and not routing.moved(row)}
+    told = "moe, without runs whose own bytes say that routing moved their peak (below)"
+    yield _scored(told, [found for key, found in by_case.items() if key in steady])
     yield _scored("all", list(by_case.values()))
     alone = f"{median(map(abs, tensors)):.2%} ({median(tensors):+.2%} with its sign)"
     yield (

@@ -82,6 +82,12 @@ def bytes_of_a_row(job: Job) -> float:
     return (peaks[1] - peaks[0]) / (rows_of_all_layers(job) * 0.25)
 
 
+def moved(row: Row) -> bool:
+    """Whether the run says that its routing moved its peak: both rose after the second step, by its own bytes."""
+    steps = rises().get(row.id, ())
+    return len(steps) > 1 and steps[-1].rest > steps[1].rest
+
+
 def lines(rows: list[Row], planned: dict[str, int]) -> Iterator[str]:
     """The section of the page: what the runs say of their own routing. `planned`: peaks under an even choice by id."""
     runs = [row for row in rows if row.job is not None and len(rises().get(row.id, ())) > 1]

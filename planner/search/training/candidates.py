@@ -240,6 +240,32 @@ def batches(workload: Workload, data_parallel: int, stages: int = 1) -> list[Bat
     return _cut(workload, workload.global_batch, data_parallel)
 
 
+def first_batches(workload: Workload, world_size: int, sharing: int, stages: int) -> list[Batch]:
+    """As `batches`, of copies that `sharing` ranks compute each.
+
+    An engine's own model is shared out by degrees that are searched: where so many copies do not divide the global
+    batch, those of the fewest ranks that do. UsageError where none does.
+    """
+    try:
+        return batches(workload, world_size // sharing, stages)
+    except UsageError:
+        if workload.strategy is None or not find_strategy(workload.strategy).traits.own_model:
+            raise
+        for ranks in range(2 * sharing, world_size + 1, sharing):
+            if world_size % ranks == 0 and divides(workload, world_size // ranks):
+                return batches(workload, world_size // ranks, stages)
+        raise
+
+
+def divides(workload: Workload, data_parallel: int) -> bool:
+    """Whether so many copies of the model share a step's samples evenly, in micro batches as they were asked for."""
+    try:
+        batches(workload, data_parallel)
+    except UsageError:
+        return False
+    return True
+
+
 def _cut(workload: Workload, global_batch: int, data_parallel: int) -> list[Batch]:
     share, rest = divmod(global_batch, data_parallel)
     if rest or share == 0:

@@ -13,7 +13,7 @@ from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyCho
 from gpu_plan.planner.search.ranking.rules import Ranking, standing
 from gpu_plan.planner.search.shown.sections import Details
 from gpu_plan.planner.search.task import Explored, Rejected
-from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
+from gpu_plan.planner.search.training.candidates import Batch, Family, batches, divides, families, first_batches
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.explore import explored
 from gpu_plan.planner.search.training.finer import (
@@ -58,7 +58,8 @@ class TrainingTask:
 
     def __post_init__(self) -> None:
         stages = self._workload.pipeline_parallel or 1
-        object.__setattr__(self, "cuts", batches(self._workload, self._cluster.world_size // self._sharing, stages))
+        cuts = first_batches(self._workload, self._cluster.world_size, self._sharing, stages)
+        object.__setattr__(self, "cuts", cuts)
 
     @property
     def _sharing(self) -> int:
@@ -72,7 +73,7 @@ class TrainingTask:
             return [family.batch]
         stages = 1 if family.pipeline is None else family.pipeline.degree
         stages = stages if family.layout is None else family.layout.pipeline
-        if family.copy_ranks == self._sharing:
+        if family.copy_ranks == self._sharing and family.layout is None:
             return from_size(self.cuts, family.from_size)
         cuts = batches(self._workload, self._cluster.world_size // family.copy_ranks, stages)
         return from_size(cuts, family.from_size)
@@ -124,6 +125,7 @@ class TrainingTask:
             family
             for family in shared
             if family.layout is not None
+            and divides(self._workload, self._cluster.world_size // family.copy_ranks)
             and megatron.refusal(self.evaluator, family.layout, self.cuts_of(family)) is None
         ]
         if shared and able and self._refused_at_all(able[0]):

@@ -16,6 +16,7 @@ from gpu_plan.planner.trace.kernels.attention import (
 )
 from gpu_plan.planner.trace.kernels.cpu_scratch import cpu_scratch
 from gpu_plan.planner.trace.kernels.operand_copies import operand_copies
+from gpu_plan.planner.trace.kernels.row_sums import RowPartials, RowSemaphores, Sums
 from gpu_plan.planner.trace.rules import Ruled, embedding_backward
 
 
@@ -50,6 +51,8 @@ class CudaProfile(KernelProfile):
 
     capability: tuple[int, int] = (9, 0)
     sm_count: int = 132
+    row_sums: bool = False
+    """Whether sums over rows, hence gradients of biases, tell what they take beside their output."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -62,6 +65,8 @@ class CudaProfile(KernelProfile):
         return copies + attention_scratch(operator, args, self.sm_count)
 
     def ruled_scratch(self, operator: str, args: tuple[Any, ...]) -> list[Ruled]:
+        if operator == "sum" and self.row_sums:
+            return _summed_rows(args, self.sm_count, self._threads)
         if operator != "embedding_dense_backward":
             return []
         grad, indices, rows = args[0], args[1], int(args[2])
@@ -69,6 +74,13 @@ class CudaProfile(KernelProfile):
 
     def attention_backend(self, call: AttentionCall) -> AttentionBackend:
         return choose_cuda_backend(self.capability, call)
+
+    @property
+    def _threads(self) -> int:
+        """Of a multiprocessor (CUDA programming guide, technical specifications per compute capability)."""
+        if self.capability[0] == 7:
+            return 1024 if self.capability[1] == 5 else 2048
+        return 1536 if self.capability in ((8, 6), (8, 7), (8, 9)) or self.capability[0] == 12 else 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +114,17 @@ def _unreduced(operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]
     return [outputs[0].untyped_storage().nbytes()]
 
 
+def _summed_rows(args: tuple[Any, ...], sm_count: int, threads_per_sm: int) -> list[Ruled]:
+    """Of what is summed over all its dimensions but the last."""
+    x = args[0]
+    dims = sorted(at % x.dim() for at in args[1]) if len(args) > 1 and args[1] else []
+    if x.dim() < 2 or dims != list(range(x.dim() - 1)) or not x.is_contiguous() or not x.numel():
+        return []
+    sums = Sums(columns=x.shape[-1], sm_count=sm_count, threads_per_sm=threads_per_sm)
+    rows = x.numel() // sums.columns
+    return [Ruled(RowPartials(sums), rows), Ruled(RowSemaphores(sums), rows)]
+
+
 _NORM_CHUNK = 65_536
 
 
@@ -111,8 +134,8 @@ def _foreach_norm(args: tuple[Any, ...]) -> list[int]:
     return [4 * len(sizes) * max(-(-size // _NORM_CHUNK) for size in sizes)] if any(sizes) else []
 
 
-def kernel_profile(device: DeviceKind) -> KernelProfile:
-    """The kernels that run on a kind of device."""
+def kernel_profile(device: DeviceKind, *, row_sums: bool = False) -> KernelProfile:
+    """The kernels that run on a kind of device; `row_sums` as in `CudaProfile`."""
     if device.capability is None:
         return CpuProfile()
-    return CudaProfile(capability=device.capability, sm_count=device.sm_count)
+    return CudaProfile(capability=device.capability, sm_count=device.sm_count, row_sums=row_sums)

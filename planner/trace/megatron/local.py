@@ -32,16 +32,26 @@ def part_of(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
 
 
 class GatheredLinear(torch.autograd.Function):
-    """Keeps its input; tokens of other ranks are gathered in the buffer (get_global_memory_buffer)."""
+    """Keeps its input; tokens of other ranks are gathered in the buffer (get_global_memory_buffer). A bias is added to
+    the product in a tensor of its own, and its gradient is the last one made."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, dummy: Any, buffer: Any, shared: Shared, column: bool
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        dummy: Any,
+        buffer: Any,
+        shared: Shared,
+        column: bool,
+        bias: torch.Tensor | None,
     ) -> torch.Tensor:
         total = x if buffer is None else _whole(buffer, x, shared.ranks)
         ctx.save_for_backward(x, weight)
         ctx.dummy, ctx.buffer, ctx.shared, ctx.column = dummy, buffer, shared, column
-        return product(total, weight, None)
+        ctx.biased = bias is not None
+        out = product(total, weight, None)
+        return out if bias is None else out + bias
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
@@ -53,7 +63,10 @@ class GatheredLinear(torch.autograd.Function):
         of_input = whole
         if ctx.column and shared.ranks > 1:
             of_input = scatter_sum(whole, shared.ranks) if shared.sequence else all_sum(whole, shared.ranks)
-        return of_input, weight_gradient(grad.contiguous(), total, ctx.dummy), None, None, None, None
+        grad = grad.contiguous()
+        of_weight = weight_gradient(grad, total, ctx.dummy)
+        of_bias = grad.reshape(-1, grad.shape[-1]).sum(dim=0) if ctx.biased else None
+        return of_input, of_weight, None, None, None, None, of_bias
 
 
 class _Summed(torch.autograd.Function):
@@ -73,19 +86,6 @@ def _whole(buffer: torch.Tensor, x: torch.Tensor, ranks: int) -> torch.Tensor:
     return gather_into(part_of(buffer, x.shape[0] * ranks, *x.shape[1:]), x, ranks)
 
 
-class Biased(torch.autograd.Function):
-    """`output = output + bias` of LinearWithGradAccumulationAndAsyncCommunication: the gradient of what was without is
-    the same."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return x + bias
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
-        return grads[0], grads[0].reshape(-1, grads[0].shape[-1]).sum(dim=0)
-
-
 class LocalLinear(Gathers):
     """ColumnParallelLinear or RowParallelLinear; sizes are those of this rank."""
 
@@ -103,15 +103,19 @@ class LocalLinear(Gathers):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         buffer = self.gathered if self._column and self._shared.gathers else None
+        added = None if self._apart else self.bias
         out: torch.Tensor = GatheredLinear.apply(
-            x, self.weight, dummy_of(self, self.weight), buffer, self._shared, self._column
+            x,
+            self.weight,
+            dummy_of(self, self.weight),
+            buffer,
+            self._shared,
+            self._column,
+            added if self._column else None,
         )
         if not self._column and self._shared.ranks > 1:
             out = _Summed.apply(out, self._shared)
-        if self.bias is None or self._apart:
-            return out
-        biased: torch.Tensor = Biased.apply(out, self.bias)
-        return biased
+        return out if added is None or self._column else out + added
 
 
 class TorchNorm(nn.Module):

@@ -99,7 +99,7 @@ _LOSSES: dict[str, Any] = {"native": _FusedCrossEntropy, "te": _TeCrossEntropy}
 
 
 class Head(nn.Module):
-    """ColumnParallelLinear without bias over this rank's part of the padded vocabulary."""
+    """ColumnParallelLinear over this rank's part of the padded vocabulary; a GPT's has no bias."""
 
     fuses = True
     """Whether its weight's gradient may go straight into the buffer."""
@@ -110,10 +110,10 @@ class Head(nn.Module):
         self.weight = nn.Parameter(torch.empty(rows, model.hidden, dtype=torch.bfloat16, device="meta"))
         self._shared = shared_of(layout)
 
-    def forward(self, x: torch.Tensor, gathered: torch.Tensor | None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, gathered: torch.Tensor | None, bias: torch.Tensor | None = None) -> torch.Tensor:
         buffer = gathered if self._shared.gathers else None
         out: torch.Tensor = GatheredLinear.apply(
-            x, self.weight, dummy_of(self, self.weight), buffer, self._shared, True
+            x, self.weight, dummy_of(self, self.weight), buffer, self._shared, True, bias
         )
         return out
 

@@ -10,7 +10,7 @@ from gpu_plan.planner.megatron.part import GATHERED, Part
 from gpu_plan.planner.pipeline.places import RECEIVED
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.megatron.group import begin_groups
-from gpu_plan.planner.trace.megatron.local import Biased, Gathers, TorchNorm
+from gpu_plan.planner.trace.megatron.local import Gathers, TorchNorm
 from gpu_plan.planner.trace.megatron.loss import Head, loss_of
 from gpu_plan.planner.trace.megatron.products.linear import give_dummies
 from gpu_plan.planner.trace.megatron.products.norms import Norm
@@ -69,7 +69,7 @@ class _Bert(nn.Module):
         x = self.final_layernorm(x)
         pooled = torch.tanh(self.pooler(x[0]))
         found = self.lm_norm(nn.functional.gelu(self.lm_dense(x)))
-        logits = Biased.apply(self.output_layer(found, batch.get(GATHERED)), self.output_bias)
+        logits = self.output_layer(found, batch.get(GATHERED), self.output_bias)
         order = self.binary_head(pooled)
         del x, found, pooled
         return loss_of(logits, batch["labels"], batch["loss_mask"], self._layout) + order.float().sum()

@@ -9,7 +9,7 @@ from benchmarks.accuracy.megatron.encoders.attending import DecoderLayer, padded
 from gpu_plan.planner.megatron.part import GATHERED, Part
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.megatron.group import begin_groups
-from gpu_plan.planner.trace.megatron.local import Biased, Gathers
+from gpu_plan.planner.trace.megatron.local import Gathers
 from gpu_plan.planner.trace.megatron.loss import Head, loss_of
 from gpu_plan.planner.trace.megatron.products.linear import give_dummies
 from gpu_plan.planner.trace.megatron.products.norms import Norm
@@ -70,6 +70,6 @@ class _T5(nn.Module):
         for layer in self.decoder:
             x = layer(x, encoded)
         x = self.decoder_norm(x)
-        logits = Biased.apply(self.output_layer(x, batch.get(GATHERED)), self.output_bias)
+        logits = self.output_layer(x, batch.get(GATHERED), self.output_bias)
         del x, encoded
         return loss_of(logits, labels, batch["loss_mask"], self._layout)
