@@ -291,13 +291,17 @@ def _backward_in_halves(
 ) -> tuple[Any, ...]:
     """torch/distributed/pipelining/_backward.py: stage_backward_input, then stage_backward_weight of one group of
     weights after the other: a group's gradients are held until the next one's stand. What the last stage puts out lets
-    go of its graph in between (stage.py: backward_one_chunk). `results`: what goes back, and what the stage put out."""
+    go of its graph in between unless it is a view (stage.py: backward_one_chunk).
+
+    `results`: what goes back, and what the stage put out.
+    """
     result, output = results
     from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
     gradients = None if gradient is None else [gradient]
     back, groups = stage_backward_input([result], gradients, [value], model.parameters())
-    output.detach_()
+    if not output._is_view():
+        output.detach_()
     recorder.mark(Mark.WEIGHTS)
     numbers = {id(parameter): index for index, parameter in enumerate(model.parameters())}
     waiting: list[torch.Tensor] = []

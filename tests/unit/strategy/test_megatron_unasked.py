@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.search.training.candidates import divides, first_batches
 from gpu_plan.planner.search.training.least.megatron import _shares_tokens
 from gpu_plan.planner.search.training.megatron.unasked import several
 from gpu_plan.planner.strategy.megatron.layouts import layouts
@@ -47,3 +49,12 @@ def test_tokens_are_shared_out_within_a_node_and_unasked_where_nothing_else_fits
     given = layouts(replace(WORKLOAD, context_parallel=2), parse_cluster("2x8xH100"), Checkpointing.NONE)
     assert {one.context for one in given} == {2}
     assert _shares_tokens(WORKLOAD, Layout(context=2), []) is None
+
+
+def test_a_batch_smaller_than_the_cluster_is_shared_by_copies_of_several_ranks():
+    small = replace(WORKLOAD, strategy="megatron", global_batch=16)
+    assert [(one.micro_batch, one.accumulation_steps) for one in first_batches(small, 32, 1, 1)] == [(1, 1)]
+    assert [divides(small, 32 // ranks) for ranks in (1, 2, 8)] == [False, True, True]
+    assert not divides(replace(small, micro_batch=4), 8)
+    with pytest.raises(UsageError, match="does not divide over 32"):
+        first_batches(replace(small, strategy="zero3"), 32, 1, 1)

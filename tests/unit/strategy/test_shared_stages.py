@@ -59,8 +59,10 @@ def test_stages_that_ranks_compute_together_are_planned_where_both_are_asked_for
     ("strategy", "checkpointing", "said"),
     [
         ("ddp_pp", Checkpointing.NONE, "DDP would never reduce gradients"),
-        ("fsdp_pp", Checkpointing.NONE, "was not replayed beside FSDP2 or tensor parallel"),
-        ("tp_pp", Checkpointing.NONE, "was not replayed beside FSDP2 or tensor parallel"),
+        ("fsdp_pp", Checkpointing.NONE, None),
+        ("tp_pp", Checkpointing.NONE, "is a view where tensor parallel ranks share it"),
+        ("fsdp_tp_pp", Checkpointing.NONE, "is a view where tensor parallel ranks share it"),
+        ("fsdp_pp", Checkpointing.FULL, "would run again for each group of weights"),
         ("pp", Checkpointing.FULL, "would run again for each group of weights"),
         ("pp", Checkpointing.NONE, None),
     ],

@@ -37,7 +37,7 @@ class PipedCase:
     def settled(self) -> bool:
         """Whether every collective waits until gloo's threads hold nothing of it: not where stages of a rank gather
         beside what pipelines send, of whose tensors a thread holds some for as long as its neighbour computes."""
-        return not (self.strategy.startswith("fsdp") and self.local > 1)
+        return not (self.strategy.startswith("fsdp") and (self.local > 1 or self.schedule is Schedule.ZERO_BUBBLE))
 
     @property
     def world(self) -> int:
@@ -90,4 +90,6 @@ FOUR_RANKS = (
     PipedCase(architecture="llama-3", strategy="ddp_pp", pipelines=2),
     PipedCase(architecture="llama-3", strategy="fsdp_pp", pipelines=2),
     PipedCase(architecture="llama-3", strategy="fsdp_pp", pipelines=2, schedule=Schedule.INTERLEAVED, local=2),
+    PipedCase(architecture="llama-3", strategy="fsdp_pp", pipelines=2, schedule=Schedule.ZERO_BUBBLE, local=2),
+    PipedCase(architecture="llama-3", strategy="fsdp_pp", pipelines=2, schedule=Schedule.ZERO_BUBBLE),
 )
