@@ -234,11 +234,20 @@ def nbytes_each(numel: IntArray, dtype: str) -> IntArray:
     return -(numel * -element_bits(dtype) // 8)
 
 
-def whole_parameters(trace: StepTrace, dtype: str) -> list[LocalTensor]:
+def undecayed(parameter: ParameterInfo) -> bool:
+    """Whether transformers' Trainer steps it in its second group.
+
+    trainer.py: create_optimizer, get_decay_parameter_names: biases and norms, taken here as everything with fewer than
+    two dimensions.
+    """
+    return len(parameter.shape) <= 1
+
+
+def whole_parameters(trace: StepTrace, dtype: str, *, two_groups: bool = False) -> list[LocalTensor]:
     """What the optimizer steps: trainable parameters, unsharded, in a dtype, where the step gives them a gradient.
 
     torch.optim passes over parameters whose `.grad` is None and makes no state for them. A trace without a step
-    knows no gradients and counts all.
+    knows no gradients and counts all. `two_groups`: what gets no weight decay is stepped behind the others.
     """
     gradients = {int(index) for index in trace.subject[trace.kind == Kind.GRADIENT]}
     return [
@@ -249,6 +258,7 @@ def whole_parameters(trace: StepTrace, dtype: str) -> list[LocalTensor]:
             shape=tuple(parameter.shape),
             role=parameter_role(trace, parameter),
             group=parameter.mesh,
+            undecayed=two_groups and undecayed(parameter),
         )
         for index, parameter in enumerate(trace.parameters)
         if parameter.trainable and (not gradients or index in gradients)

@@ -25,7 +25,8 @@ def single_rank(context: RankContext) -> RankPlan:
 
 def replica_tensors(context: RankContext) -> list[LocalTensor]:
     """What the optimizer of a whole model steps."""
-    return whole_parameters(context.trace, replica_regime(context).trained)
+    trained, two_groups = replica_regime(context).trained, context.stack.traits.is_trainer
+    return whole_parameters(context.trace, trained, two_groups=two_groups)
 
 
 def place_replica(builder: StreamBuilder, context: RankContext, *, keep: bool = True) -> OptimizerWork:

@@ -46,7 +46,8 @@ class Mark(IntEnum):
 
     FORWARD = 0
     OUTPUTS_BOUND = 1
-    """The model returned and the loop's variable was rebound: what it held before is gone."""
+    """The model returned and the loop's variable was rebound: what it held before is gone. A loss that the loop makes
+    itself follows."""
     BACKWARD = 2
     BACKWARD_END = 3
     WEIGHTS = 4

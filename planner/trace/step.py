@@ -230,12 +230,16 @@ def run_step(
     # What the stack does around the model's forward is compiled with it.
     call = model if is_one_graph(variant) else _as_stack_calls(model, variant, autocast)
     outputs = call(**batch.tensors)
+    drops = variant.stack.traits.drops_outputs
+    if not drops:
+        # What the loop had of the pass before goes here, before a loss that the model does not make itself.
+        recorder.mark(Mark.OUTPUTS_BOUND)
     loss = loss_beside(outputs)
     if loss is None:
         loss = training_loss(model, outputs)
-    if variant.stack.traits.drops_outputs:
+    if drops:
         outputs = None
-    recorder.mark(Mark.OUTPUTS_BOUND)
+        recorder.mark(Mark.OUTPUTS_BOUND)
     # accelerate accelerator.py: backward divides by the accumulation steps.
     scaled = loss / 1 if variant.stack.traits.loop == "accelerate" else loss
     tracker.start_backward()

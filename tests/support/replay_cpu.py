@@ -90,7 +90,7 @@ def _figures(trace: StepTrace, signed: IntArray, standing: int) -> Figures:
     live = standing + np.cumsum(signed)
     return Figures(
         peak=max(standing, int(live.max())),
-        forward_end=int(live[trace.mark_position(Mark.OUTPUTS_BOUND)]),
+        forward_end=int(live[trace.mark_position(Mark.BACKWARD)]),
         backward_end=int(live[trace.mark_position(Mark.BACKWARD_END)]),
     )
 

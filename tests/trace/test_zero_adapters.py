@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpu_plan.planner.memory.stream.rank import RankStream
-from gpu_plan.planner.strategy.zero.stage3.gather import GATHERED
+from gpu_plan.planner.strategy.zero.stage3.storage import GATHERED
 from gpu_plan.planner.workload.training import Checkpointing
 from tests.support.ranks import zero_cases
 from tests.support.ranks.case import RankCase

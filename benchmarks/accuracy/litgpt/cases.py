@@ -47,7 +47,7 @@ _MODELS = {
 _LATE = frozenset({"gemma-2-2b", "gemma-2-9b", "Meta-Llama-3.1-8B", "Llama-3.2-1B"})
 """Added to the table of configurations after May 2024."""
 _TARGETS = frozenset({"query", "key", "value", "projection", "mlp", "head"})
-_MOST_TOKENS, _MOST_RANK = 2**17, 4096
+_MOST_TOKENS, _MOST_RANK, _MOST_ACCUMULATED = 2**17, 4096, 2**12
 _PEFT: dict[str, Peft] = {"lora": "lora", "qlora": "lora", "adapter": "adapter", "adapter_v2": "adapter_v2"}
 
 
@@ -61,6 +61,7 @@ class LitCase:
     """As `--gpus` takes it."""
     longest_first: bool
     """Whether the script put the longest sample into its first batch, and no other batch comes near it."""
+    accumulation: int = 1
     strategy: str = "single"
 
     @property
@@ -82,7 +83,9 @@ def lit_case_of(row: Row, cluster: Cluster) -> LitCase:
     if lit.peft == "lora":
         lit = _with_lora(lit, row)
     seq_len = needed(row, "seq_len", "sequence length", _MOST_TOKENS)
-    return LitCase(lit=lit, seq_len=seq_len, cluster=cluster.spec, longest_first=tables)
+    stated = field(row, "grad_accum") is not None
+    accumulation = needed(row, "grad_accum", "accumulation", _MOST_ACCUMULATED) if stated else 1
+    return LitCase(lit=lit, seq_len=seq_len, cluster=cluster.spec, longest_first=tables, accumulation=accumulation)
 
 
 def _with_lora(lit: Lit, row: Row) -> Lit:

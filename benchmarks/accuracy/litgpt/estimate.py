@@ -77,7 +77,13 @@ class LitEstimator:
             clipping=False,
         )
         strategy = FirstPass() if case.longest_first else Single()
-        return Run(workload=workload, cluster=cluster, strategy=strategy, micro_batch=micro_batch).judged(traced)
+        return Run(
+            workload=workload,
+            cluster=cluster,
+            strategy=strategy,
+            micro_batch=micro_batch,
+            accumulation=case.accumulation,
+        ).judged(traced)
 
 
 def _optimizer(case: LitCase) -> Optimizer:

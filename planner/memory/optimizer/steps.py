@@ -35,6 +35,20 @@ def managed_bytes(optimizer: Optimizer, tensors: Sequence[LocalTensor], *, full_
     return sum(kept.nbytes * count for kept, count in _kept(optimizer, tensors, full_embeddings) if kept.managed)
 
 
+def _rows(
+    optimizer: Optimizer, tensors: Sequence[LocalTensor], full_embeddings: bool
+) -> Iterator[tuple[str, str, int]]:
+    """Label, parameter and bytes of what is kept in torch's allocator."""
+    traits = optimizer.traits
+    for table in traits.shared(tensors, full_embeddings):
+        yield f"{optimizer} {table.label}", "", table.nbytes
+    for tensor in tensors:
+        if tensor.numel:
+            for one in traits.state(tensor, full_embeddings):
+                if not one.managed:
+                    yield f"{optimizer} {one.label}", tensor.name, one.nbytes
+
+
 def place_state(
     builder: Placer,
     optimizer: Optimizer,
@@ -46,14 +60,7 @@ def place_state(
 
     `full_embeddings` says that embeddings keep fp32 state under 8-bit optimizers, as the Trainer has it.
     """
-    traits = optimizer.traits
-    rows = [(table.label, "", table.nbytes) for table in traits.shared(tensors, full_embeddings)]
-    for tensor in tensors:
-        if tensor.numel:
-            kept = traits.state(tensor, full_embeddings)
-            rows += [(one.label, tensor.name, one.nbytes) for one in kept if not one.managed]
-    labelled = ((f"{optimizer} {label}", module, size) for label, module, size in rows)
-    return builder.alloc_in_step(0, labelled, Category.OPTIMIZER_STATE)
+    return builder.alloc_in_step(0, _rows(optimizer, tensors, full_embeddings), Category.OPTIMIZER_STATE)
 
 
 def place_step(builder: Placer, iteration: int, optimizer: Optimizer, tensors: Sequence[LocalTensor]) -> None:
@@ -72,9 +79,10 @@ def place_update(
     full_embeddings: bool = False,
 ) -> None:
     """A whole step of torch.optim: of each group of parameters its state, in the first step, and then its update."""
-    for number in dict.fromkeys(tensor.group for tensor in tensors):
-        group = [tensor for tensor in tensors if tensor.group == number]
-        if iteration == 0:
+    numbers = dict.fromkeys((tensor.undecayed, tensor.group) for tensor in tensors)
+    for number in sorted(numbers, key=lambda one: one[0]):
+        group = [tensor for tensor in tensors if (tensor.undecayed, tensor.group) == number]
+        if iteration == 0 and not optimizer.traits.made_with_it:
             place_state(builder, optimizer, group, full_embeddings=full_embeddings)
         place_step(builder, iteration, optimizer, group)
 
@@ -88,7 +96,9 @@ def place_steps(
     full_embeddings: bool = False,
 ) -> None:
     """Clipping, state and step of every iteration: what steps the same tensors places the same, and is worked out
-    once."""
+    once. States that are made with the optimizer stand behind what was loaded."""
+    if optimizer.traits.made_with_it:
+        builder.alloc_in(0, _rows(optimizer, tensors, full_embeddings), Category.OPTIMIZER_STATE)
     builder.splice(_steps(optimizer, tuple(tensors), clipping, full_embeddings, builder.steps_begin()))
 
 

@@ -17,6 +17,7 @@ from gpu_plan.planner.strategy.base import (
     place_buffers,
     place_weights,
     place_workspaces,
+    undecayed,
 )
 from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
 from gpu_plan.planner.strategy.fsdp2.accumulation import refuses_reduce
@@ -75,8 +76,15 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
     builder = layout.builder
     place_shards(layout)
     gradient_shards = place_passes(layout, wrap)
+    two_groups = context.stack.traits.is_trainer
     local = [
-        LocalTensor(name=p.name, numel=layout.shards[i].held_numel, dtype=layout.master, group=p.mesh)
+        LocalTensor(
+            name=p.name,
+            numel=layout.shards[i].held_numel,
+            dtype=layout.master,
+            group=p.mesh,
+            undecayed=two_groups and undecayed(p),
+        )
         for i, p in enumerate(layout.trace.parameters)
         if layout.grouping.steps[i] and not p.tied_to
     ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
-from gpu_plan.planner.strategy.base import RankContext, autocast_regime, nbytes, refuses_float8
+from gpu_plan.planner.strategy.base import RankContext, autocast_regime, nbytes, refuses_float8, undecayed
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.variant import Regime
@@ -106,15 +106,14 @@ def adapted_regime(precision: Precision, stack: Stack, peft: Peft) -> Regime:
 def optimizer_groups(context: RankContext) -> list[list[int]]:
     """Trainable parameters by optimizer group, each group partitioned apart.
 
-    transformers' Trainer splits off what gets no weight decay (trainer.py: get_decay_parameter_names: biases and
-    norms), taken here as everything with fewer than two dimensions; a plain AdamW has one group.
+    transformers' Trainer splits off what gets no weight decay; a plain AdamW has one group.
     """
     parameters = context.trace.parameters
     trainable = [index for index, parameter in enumerate(parameters) if parameter.trainable and parameter.numel]
     if not context.stack.traits.is_trainer:
         return [trainable] if trainable else []
-    decayed = [index for index in trainable if len(parameters[index].shape) > 1]
-    rest = [index for index in trainable if len(parameters[index].shape) <= 1]
+    decayed = [index for index in trainable if not undecayed(parameters[index])]
+    rest = [index for index in trainable if undecayed(parameters[index])]
     return [group for group in (decayed, rest) if group]
 
 

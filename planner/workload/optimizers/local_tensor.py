@@ -29,6 +29,8 @@ class LocalTensor(NamedTuple):
     role: Role = Role.HIDDEN
     group: int = 0
     """Number of its parameter group, where parameters cannot be stepped together: DTensors of several meshes."""
+    undecayed: bool = False
+    """Whether its loop puts it into a group of its own, which has no weight decay and is stepped behind the others."""
 
     @property
     def is_embedding(self) -> bool:

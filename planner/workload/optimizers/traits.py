@@ -113,6 +113,8 @@ class OptimizerTraits(NamedTuple):
     """Where the explorer's key stops at it: ascending; None: it passes over it."""
     step: StepRule = in_place
     shared: SharedRule = nothing_shared
+    made_with_it: bool = False
+    """Whether its state stands as soon as it is made, before any step."""
     cpu_traffic: Traffic | None = None
     """Where torch steps CPU tensors otherwise; None: as on a GPU."""
     help: str = ""

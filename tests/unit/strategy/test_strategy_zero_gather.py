@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator, Limits
+from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator
+from gpu_plan.planner.strategy.zero.stage3.storage import Limits
 from tests.support.gather_ledger import Ledger
 
 RECORDING = json.loads((Path(__file__).parents[2] / "golden" / "deepspeed_zero3_gathers.json").read_text())
@@ -190,3 +191,46 @@ def test_what_is_used_again_within_the_distance_stays() -> None:
         coordinator, _ = small({0: [0], 1: [1]}, [8, 8], max_reuse=reach)
         steps(coordinator, order)
         assert (0 in steps(coordinator, order)[1]) is stays
+
+
+def recomputing(*, frozen: bool) -> tuple[Coordinator[int], Ledger]:
+    """Module 1's backward has just asked for a recomputation, in which module 0 has run."""
+    ledger = Ledger()
+    coordinator: Coordinator[int] = Coordinator(
+        numel=[64, 32],
+        owned={0: [0], 1: [1]},
+        persistent=frozenset(),
+        limits=limits(world_size=2),
+        storage=ledger,
+        frozen=frozenset({0, 1} if frozen else ()),
+    )
+    coordinator.begin(0)
+    coordinator.fetch(0, 1, backward=True)
+    coordinator.fetch(0, 0, backward=False)
+    coordinator.release(0, 0, backward=False, recorded=True, recomputed=True)
+    return coordinator, ledger
+
+
+def test_what_is_frozen_stays_from_its_recomputation_until_the_asking_module_is_done() -> None:
+    """partitioned_param_coordinator.py: update_recompute_parameters."""
+    coordinator, ledger = recomputing(frozen=True)
+    assert coordinator.present() == {0, 1}
+    coordinator.release(0, 1, backward=True)
+    assert (coordinator.present(), ledger.elements) == (frozenset(), 0)
+
+
+def test_what_is_trained_goes_after_its_recomputation_and_leaves_a_view() -> None:
+    """torch/utils/checkpoint.py: _recomputation_hook detaches what requires a gradient."""
+    coordinator, ledger = recomputing(frozen=False)
+    assert (coordinator.present(), ledger.elements) == ({1}, 96)
+    coordinator.release(0, 1, backward=True)
+    assert ledger.elements == 64
+    coordinator.fetch(0, 0, backward=True)
+    coordinator.release(0, 0, backward=True)
+    assert ledger.elements == 0
+
+
+def test_a_module_that_never_tells_lets_go_of_it_when_backward_ends() -> None:
+    coordinator, ledger = recomputing(frozen=True)
+    coordinator.finish_backward(0)
+    assert ledger.elements == 0

@@ -9,9 +9,10 @@ from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.strategy.kinds.zero1 import Zero1
 from gpu_plan.planner.strategy.kinds.zero2 import Zero2
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
-from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator, Limits
+from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_modules, leaf_of, leaf_parameters
 from gpu_plan.planner.strategy.zero.stage3.partition import holders
+from gpu_plan.planner.strategy.zero.stage3.storage import Limits
 from gpu_plan.planner.strategy.zero.stage3.views import lookup_modules, recorded_exits, viewed_parameters
 from gpu_plan.planner.strategy.zero.stage12.rank import plan_of_rank
 from gpu_plan.planner.trace.events import Kind, ModuleLayout, StepTrace, numberless

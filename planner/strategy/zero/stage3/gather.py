@@ -10,54 +10,14 @@ import bisect
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gather, Limits, Storage
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 
 At = TypeVar("At")
-_At = TypeVar("_At", contravariant=True)
-GATHERED, COALESCED, PERSISTENT = "gathered weight", "coalesced all-gather", "persistent weight"
-"""What is taken: a parameter whole, the flat buffer of a call for several, and what stays whole from a step on."""
 _LONG_AGO = -(10**10)
 """The latest use of what was never used, before every step; DeepSpeed says -1e10."""
-
-
-class Storage(Protocol[_At]):
-    """Where the coordinator's buffers are put."""
-
-    def take(self, at: _At, elements: int, label: str) -> int:
-        """Allocates; returns a ticket."""
-        ...
-
-    def fetch(self, at: _At, elements: int) -> int:
-        """This rank's partition on the device, copied over where partitions lie on the host; returns a ticket."""
-        ...
-
-    def give(self, at: _At, ticket: int) -> None:
-        """Frees what a ticket stands for."""
-        ...
-
-    def gather(self, at: _At, elements: int, parameters: int) -> None:
-        """An all-gather of so many parameters into what was just taken."""
-        ...
-
-    def limit(self, at: _At) -> None:
-        """A parameter in flight is about to be waited for: the host may have to wait for an older one first."""
-        ...
-
-    def use(self, at: _At, landed: int) -> None:
-        """The computation waits for what was gathered so far; so many parameters have just landed."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The configuration's bounds, in elements."""
-
-    prefetch: int
-    max_live: int
-    max_reuse: int
-    world_size: int
 
 
 @dataclass(slots=True)
@@ -69,15 +29,6 @@ class _Flight:
     """The flat buffer of a coalesced call; a call for one parameter gathers in place."""
     landed: bool = False
     waiting: int = 0
-
-
-class Gather(NamedTuple):
-    """One kind of all-gather: elements of the whole, whether backward, whether ahead of its use, its parameters."""
-
-    elements: int
-    backward: bool
-    ahead: bool
-    parameters: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,6 +50,8 @@ class Coordinator(Generic[At]):
     """Parameters whose gathered storage autograd keeps from the forward pass to the module's backward."""
     in_graph: frozenset[int] = frozenset()
     """Parameters whose gathered storage the graph itself names until it is dropped: packed 4-bit weights."""
+    frozen: frozenset[int] = frozenset()
+    """Parameters that are not trained."""
     read: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Parameters of others that each module reads in forward: its own from the first backward on."""
     scale: Sequence[int] = ()
@@ -126,6 +79,8 @@ class Coordinator(Generic[At]):
     """Whether anything was gathered that the computation does not wait for yet."""
     _users: dict[int, set[int]] = field(default_factory=dict)
     _backward: dict[int, None] = field(default_factory=dict)
+    _recomputed: dict[int, list[int]] = field(default_factory=dict)
+    """Frozen parameters that a recomputation gathered, by the module whose backward asked for it."""
 
     # -- moments ---------------------------------------------------------------------------------------------
 
@@ -153,6 +108,8 @@ class Coordinator(Generic[At]):
         if needed:
             self._gather(at, needed, backward=backward, ahead=False)
             self._land_each(at, module, needed)
+            if not backward:
+                self._attribute(needed)
         if self._issued:
             self.storage.use(at, 0)
             self._issued = False
@@ -165,14 +122,15 @@ class Coordinator(Generic[At]):
     def release(self, at: At, module: int, *, backward: bool, recorded: bool = False, recomputed: bool = False) -> None:
         """A module has run; `recorded`: its forward, for a backward to come; `recomputed`: for one that is under way.
 
-        What a recomputation saves, torch/utils/checkpoint.py keeps as detached views (_recomputation_hook): of every
-        weight, then.
+        What a recomputation saves, torch/utils/checkpoint.py keeps as detached views (_recomputation_hook), if it
+        requires a gradient: of every trained weight, then.
         """
         owned = self._held_by(module, backward=backward)
         if backward:
             for parameter in owned:
                 self.forget_view(at, parameter)
             self._backward.pop(module, None)
+            self._let_go_recomputed(at, module)
         elif module in self._backward:
             return  # Recomputation that stops early leaves the running module without its exit hook.
         for parameter in owned:
@@ -181,7 +139,7 @@ class Coordinator(Generic[At]):
             if parameter in self.in_graph and not backward:
                 self._name(parameter, once=not recomputed)
             if not self._complete or not self._soon(parameter):
-                seen = parameter in self.viewed or (recomputed and parameter not in self.in_graph)
+                seen = parameter in self.viewed or (recomputed and parameter not in self.frozen)
                 self._release(at, parameter, viewed=recorded and seen)
 
     def finish_backward(self, at: At) -> None:
@@ -195,6 +153,7 @@ class Coordinator(Generic[At]):
                     self._users[parameter].discard(module)
                 if parameter not in self.persistent:
                     self._release(at, parameter)
+            self._let_go_recomputed(at, module)
         self._backward.clear()
 
     def begin_step(self, at: At) -> None:
@@ -225,6 +184,28 @@ class Coordinator(Generic[At]):
         if not read or not (backward or self._complete):
             return owned
         return [*owned, *(parameter for parameter in read if parameter not in owned)]
+
+    # -- recomputation ---------------------------------------------------------------------------------------
+
+    def _attribute(self, needed: Sequence[int]) -> None:
+        """Forward within backward: what is frozen stays until the module is done whose backward began last.
+
+        partitioned_param_coordinator.py: _fetch_sub_module_impl, update_recompute_parameters.
+        """
+        if not self._backward:
+            return
+        owner = next(reversed(self._backward))
+        for parameter in needed:
+            if parameter in self.frozen:
+                self._recomputed.setdefault(owner, []).append(parameter)
+                self._users.setdefault(parameter, set()).add(owner)
+
+    def _let_go_recomputed(self, at: At, owner: int) -> None:
+        """release_sub_module, of `ds_recompute_parameters`: what is persistent stays."""
+        for parameter in dict.fromkeys(self._recomputed.pop(owner, ())):
+            self._users[parameter].discard(owner)
+            if parameter not in self.persistent:
+                self._release(at, parameter)
 
     # -- gathering -------------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.zero.common import MASTER, ZeroConfig
-from gpu_plan.planner.strategy.zero.stage3.gather import Gather
 from gpu_plan.planner.strategy.zero.stage3.nvme import Nvme
 from gpu_plan.planner.strategy.zero.stage3.partition import Partitions
+from gpu_plan.planner.strategy.zero.stage3.storage import Gather
 
 _READ, _WRITTEN = 4, 3
 """Tensors of a sub-group that a step reads (master, gradient, Adam's two) and writes (all but the gradient)."""

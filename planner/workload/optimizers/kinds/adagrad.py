@@ -1,8 +1,8 @@
 """torch's Adagrad and Adadelta.
 
-torch/optim/adagrad.py (2.13): _multi_tensor_adagrad keeps `sum`, makes the square roots `std` and a `numerator`; weight
-decay makes copies of the gradients first, which are the numerator then. torch/optim/adadelta.py:
-_multi_tensor_adadelta keeps `square_avg` and `acc_delta`, makes `std` and `deltas`.
+torch/optim/adagrad.py (2.13): __init__ makes `sum`, before any step; _multi_tensor_adagrad makes the square roots `std`
+and a `numerator`; weight decay makes copies of the gradients first, which are the numerator then.
+torch/optim/adadelta.py: _multi_tensor_adadelta keeps `square_avg` and `acc_delta`, makes `std` and `deltas`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,6 +36,7 @@ KINDS = (
         name="adagrad",
         place=51,
         state=partial(_kept, labels=("sum",)),
+        made_with_it=True,
         step=lists_of("std", "numerator"),
         traffic=passes(13),  # addcmul (3), sqrt (2), add (2), mul (2), addcdiv (4)
         saved_bytes=(4.0, 2.0),

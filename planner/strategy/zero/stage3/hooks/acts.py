@@ -15,7 +15,6 @@ from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.memory.stream.placing import Handle, Waiting
 from gpu_plan.planner.strategy.base import nbytes_each
 from gpu_plan.planner.strategy.zero import common
-from gpu_plan.planner.strategy.zero.stage3.gather import PERSISTENT
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
     AT_ONCE,
     FETCH,
@@ -32,6 +31,7 @@ from gpu_plan.planner.strategy.zero.stage3.hooks.section import Section
 from gpu_plan.planner.strategy.zero.stage3.nvme import Nvme
 from gpu_plan.planner.strategy.zero.stage3.partition import Partitions
 from gpu_plan.planner.strategy.zero.stage3.queues import pools
+from gpu_plan.planner.strategy.zero.stage3.storage import PERSISTENT
 from gpu_plan.planner.trace.events import Category, IntArray
 
 _NORM_CHUNK = 250_000_000

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, Schedule
 from gpu_plan.planner.memory.stream.moments import Point
-from gpu_plan.planner.strategy.zero.stage3.gather import COALESCED, GATHERED, PERSISTENT, Gather
+from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gather
 from gpu_plan.planner.trace.events import IntArray, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 

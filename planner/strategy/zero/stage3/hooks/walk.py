@@ -15,7 +15,7 @@ from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.memory.stream.traced import marks
 from gpu_plan.planner.strategy.base import RankContext, nbytes
 from gpu_plan.planner.strategy.zero.common import ZeroConfig
-from gpu_plan.planner.strategy.zero.stage3.gather import GATHERED, Coordinator, Limits
+from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
     AT_ONCE,
     FETCH,
@@ -32,6 +32,7 @@ from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_parameters
 from gpu_plan.planner.strategy.zero.stage3.partition import Partitions, holders
 from gpu_plan.planner.strategy.zero.stage3.queues import Queues
+from gpu_plan.planner.strategy.zero.stage3.storage import GATHERED, Limits
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 from gpu_plan.planner.strategy.zero.stage3.traffic import gathering, reducing
 from gpu_plan.planner.strategy.zero.stage3.views import (
@@ -166,6 +167,7 @@ class _Walk:
             pool=walked.pool,
             viewed=viewed_parameters(trace),
             in_graph=packed_in_graph(trace),
+            frozen=frozenset(index for index, parameter in enumerate(trace.parameters) if not parameter.trainable),
             scale=walked.parts.scale,
             read=read_parameters(trace),
         )
