@@ -61,8 +61,8 @@ class DeclaredSingle(Single):
 
     def rank(self, context: RankContext) -> RankPlan:
         builder = StreamBuilder(context.trace, context.accumulation_steps)
-        # One group: until 4.50 transformers knew norms by torch's LayerNorm and what models added, Mistral's not (trainer.py:
-        # get_decay_parameter_names, pytorch_utils.py: ALL_LAYERNORM_LAYERS), and adapters have none.
+        # One group: transformers knew norms by class then (pytorch_utils.py: ALL_LAYERNORM_LAYERS), where Mistral's is
+        # not named, and adapters have none.
         tensors = whole_parameters(context.trace, self.declared.trained)
         place_whole_model(builder, self.declared)
         place_workspaces(builder, context.capability)
