@@ -82,6 +82,9 @@ def _left_to_the_script(target: Target) -> Iterator[str]:
     if strategy.checkpointing == "full" and target.checkpoint_every > 1 and not target.in_trainer:
         every = target.checkpoint_every
         yield f"one layer in {every} checkpointed: model.gradient_checkpointing_enable(every_n_layers={every})"
+    if strategy.checkpointing == "full" and target.setting("checkpoint.reentrant") == "true" and not target.in_trainer:
+        words = 'gradient_checkpointing_kwargs={"use_reentrant": True}'
+        yield f"reentrant checkpoints: model.gradient_checkpointing_enable({words})"
     if (
         target.setting("checkpoint.offload") == "true"
         and strategy.checkpointing == "full"

@@ -186,12 +186,15 @@ def _checkpointing(saved: SavedPlan, options: ScriptOptions) -> list[ScriptArgum
             others=("true", "True", "1") if full else ("false", "False", "0"),
         )
     ]
-    if full and every > 1:
+    reentrant = given.get("checkpoint.reentrant") == "true"
+    if full and (every > 1 or reentrant):
+        values = {**({"every_n_layers": every} if every > 1 else {}), **({"use_reentrant": True} if reentrant else {})}
+        what = [*([f"every {every} layers checkpointed"] if every > 1 else []), *(["reentrantly"] if reentrant else [])]
         asked.append(
             ScriptArgument(
-                what=f"every {every} layers checkpointed",
+                what=", ".join(what),
                 words=("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"),
-                value=json.dumps({"every_n_layers": every}),
+                value=json.dumps(values),
                 needed=True,
             )
         )

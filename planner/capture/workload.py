@@ -164,6 +164,7 @@ def _check_own(given: Given, facts: CapturedFacts, script: str) -> None:
 _OF_A_MODEL = (
     "checkpoint.every",
     "checkpoint.offload",
+    "checkpoint.reentrant",
     "kernels.liger",
     "loss.variant",
     "data.padding",

@@ -186,6 +186,9 @@ SETTINGS: Mapping[str, Setting] = {
         "norm", "norm to which the run clips its gradients, 0: not at all (as the script does; nothing is imposed)"
     ),
     "checkpoint.every": Setting("count", "checkpoint every N-th layer (1)", 1),
+    "checkpoint.reentrant": Setting(
+        "flag", "whether checkpoints are torch's reentrant ones, which hold one layer's output more in backward (false)"
+    ),
     "checkpoint.offload": Setting(
         "flag", "whether the inputs of checkpointed layers wait in pinned host memory, as Accelerate has it (false)"
     ),
@@ -249,7 +252,7 @@ SETTINGS: Mapping[str, Setting] = {
         "choice",
         "whose loss causal language models compute: transformers-4.48 shifts the fp32 logits (4.46 to 4.48),"
         " transformers-4.45 also upcasts them in forward; or a stack's, chunk by chunk; or the log-probabilities of"
-        " verl's or OpenRLHF's actor (installed, or the stack's)",
+        " verl's or OpenRLHF's actor; or the Trainer's smoothed one (installed, or the stack's)",
         choices=LOSSES,
     ),
     "data.padding": Setting(

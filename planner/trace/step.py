@@ -28,6 +28,7 @@ from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.attention import run_backend
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
+from gpu_plan.planner.trace.kernels.stack_losses.smoothed import loss_of_smoothed, smoothed
 from gpu_plan.planner.trace.kernels.stack_losses.value_heads import with_values
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
 from gpu_plan.planner.trace.kernels.zero_linear import zero_linear
@@ -52,8 +53,11 @@ from gpu_plan.planner.trace.setup.host_inputs import wait_on_host
 from gpu_plan.planner.trace.setup.loss_variants import older_loss
 from gpu_plan.planner.trace.setup.parameters import cast
 from gpu_plan.planner.trace.variant import Regime, StepVariant, is_one_graph
-from gpu_plan.planner.workload.losses import INSTALLED_LOSS, VALUED
+from gpu_plan.planner.workload.losses import INSTALLED_LOSS, SMOOTHED, VALUED
 from gpu_plan.planner.workload.training import Attention
+
+_DECLARED = {VALUED: with_values, SMOOTHED: smoothed}
+"""Losses that are made behind the model's call."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,10 +93,11 @@ class Session:
             stack.enter_context(one_thread())
             if self.variant.fused:
                 stack.enter_context(self._liger())
-            valued = self.variant.loss == VALUED
-            if valued or (self.variant.loss != INSTALLED_LOSS and self.variant.evaluation != "forward"):
+            if self.variant.loss == VALUED or (
+                self.variant.loss != INSTALLED_LOSS and self.variant.evaluation != "forward"
+            ):
                 found = stack_loss if self.variant.loss in STACK_LOSSES else older_loss
-                declared = with_values if valued else found
+                declared = _DECLARED.get(self.variant.loss, found)
                 stack.enter_context(declared(self.model, self.variant.loss))
             stack.enter_context(_gradient_events(self.model, recorder))
             stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))
@@ -236,6 +241,8 @@ def run_step(
         recorder.mark(Mark.OUTPUTS_BOUND)
     loss = loss_beside(outputs)
     if loss is None:
+        loss = loss_of_smoothed(model, outputs)
+    if loss is None:
         loss = training_loss(model, outputs)
     if drops:
         outputs = None
@@ -343,7 +350,10 @@ def evaluation_pass(
         with torch.no_grad():
             recorder.mark(Mark.FORWARD)
             outputs = _as_stack_calls(model, variant, autocast)(**batch.tensors, **_cache_words(model, variant))
-            loss = None if variant.evaluation == "forward" else training_loss(model, outputs)
+            loss = None
+            if variant.evaluation != "forward":
+                loss = loss_of_smoothed(model, outputs)
+                loss = training_loss(model, outputs) if loss is None else loss
     finally:
         model.train()
     if variant.stack.traits.is_trainer:
@@ -445,7 +455,13 @@ def prepare(model: nn.Module, variant: StepVariant, profile: KernelProfile) -> N
     elif regime.float8:
         convert_linears(model, emulate=not isinstance(profile, CudaProfile))
     cast(model, regime)
-    set_checkpointing(model, variant.checkpointing, variant.checkpoint_every, variant.stack.traits)
+    set_checkpointing(
+        model,
+        variant.checkpointing,
+        variant.checkpoint_every,
+        variant.stack.traits,
+        reentrant=variant.checkpoint_reentrant,
+    )
     wait_on_host(model, variant.checkpoints_on_host)
 
 

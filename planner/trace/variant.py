@@ -112,6 +112,8 @@ class StepVariant:
     """Whether the inputs of checkpointed layers wait in host memory."""
     checkpoint_every: int = 1
     """Of the layers that can be checkpointed, each such one is."""
+    checkpoint_reentrant: bool = False
+    """Whether torch's reentrant checkpoints are used (torch/utils/checkpoint.py: CheckpointFunction)."""
     fused: tuple[str, ...] = ()
     """Liger's kernels in place of the model's own: `layers`, `loss`, both or none."""
     loss: str = "installed"
@@ -168,6 +170,7 @@ class StepVariant:
         float8 += f" experts={regime.experts_take}" if regime.experts_take else ""
         every = "" if self.checkpoint_every == 1 else f" every={self.checkpoint_every}"
         every += " inputs=host" if self.checkpoints_on_host else ""
+        every += " reentrant" if self.checkpoint_reentrant else ""
         fused = f" liger={'+'.join(self.fused)}" if self.fused else ""
         fused += "" if self.loss == "installed" else f" loss={self.loss}"
         fused += "" if self.padding == "none" else f" padding={self.padding}"

@@ -16,4 +16,6 @@ POLICIES = (
     "verl-0.8", "verl-0.8-entropy", "verl-0.8-fused", "openrlhf-0.11", CACHED, GATHERED, PAIRED, UNREFERRED, VALUED,
 )  # fmt: skip
 """Log-probabilities as trainers of policies take them."""
-LOSSES = (INSTALLED_LOSS, *OLDER, *STACKS, *POLICIES)
+SMOOTHED = "trainer-smoothed"
+"""That of transformers' Trainer with `label_smoothing_factor`."""
+LOSSES = (INSTALLED_LOSS, *OLDER, *STACKS, *POLICIES, SMOOTHED)

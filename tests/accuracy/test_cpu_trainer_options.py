@@ -5,7 +5,7 @@ create_optimizer: norms and biases apart).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from gpu_plan.planner.trace.inputs.batch import training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.losses import INSTALLED_LOSS, SMOOTHED
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Peft, Precision, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import real_twin
@@ -67,6 +68,8 @@ class Job:
     accumulation: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
     checkpointing: Checkpointing = Checkpointing.NONE
+    reentrant: bool = False
+    loss: str = INSTALLED_LOSS
     head: str = ""
     """Class of a classifier; a causal language model otherwise."""
     lora: bool = False
@@ -86,8 +89,13 @@ def of_torch(made: Any, **given: Any) -> Callable[[nn.Module], Any]:
 JOBS = {
     "accumulation with Adafactor": Job(optimizer="adafactor", make=adafactor, accumulation=2),
     "LoRA of a classifier": Job(lora=True, head=CLASSIFIER),
+    "label smoothing": Job(options={"label_smoothing_factor": 0.1}, loss=SMOOTHED),
+    "label smoothing of a classifier": Job(head=CLASSIFIER, options={"label_smoothing_factor": 0.1}, loss=SMOOTHED),
     "NEFTune": Job(options={"neftune_noise_alpha": 5.0}),
-    "LoRA, reentrant checkpoints": Job(lora=True, checkpointing=FULL, options=checkpointed(reentrant=True)),
+    "LoRA, reentrant checkpoints": Job(
+        lora=True, checkpointing=FULL, options=checkpointed(reentrant=True), reentrant=True
+    ),
+    "reentrant checkpoints": Job(checkpointing=FULL, options=checkpointed(reentrant=True), reentrant=True),
     "checkpoints": Job(checkpointing=FULL, options=checkpointed(reentrant=False)),
     "RMSprop": Job(optimizer="rmsprop", make=of_torch(optim.RMSprop)),
     "NAdam": Job(optimizer="nadam", make=of_torch(optim.NAdam)),
@@ -113,6 +121,8 @@ def planned(job: Job, *, one_group: bool = False) -> TrainerFigures:
     variant = StepVariant(
         regime=Regime(weights="float32"),
         checkpointing=job.checkpointing,
+        checkpoint_reentrant=job.reentrant,
+        loss=job.loss,
         attention=Attention.SDPA,
         stack=Stack.TRAINER,
         seq_len=TOKENS,
@@ -164,16 +174,16 @@ def test_what_norms_hold_is_stepped_behind_the_rest() -> None:
 
 def test_reentrant_checkpoints_hold_one_hidden_state_more_in_backward() -> None:
     """torch/utils/checkpoint.py: CheckpointFunction.backward names the gradient of its output, `args`, until all of the
-    layer has run backward; a plan is of checkpoints that are not reentrant. With adapters the peak lies elsewhere."""
-    job = Job(checkpointing=FULL, options=checkpointed(reentrant=True))
-    ours, theirs = planned(job), real(job)
-    apart = tuple(a - b for a, b in zip(theirs.peaks, ours.peaks, strict=True))
+    layer has run backward. With adapters the peak lies elsewhere."""
+    ours, others = planned(JOBS["reentrant checkpoints"]), planned(JOBS["checkpoints"])
+    apart = tuple(a - b for a, b in zip(ours.peaks, others.peaks, strict=True))
     assert apart == (STATES, 0, STATES, 0)
-    assert ours.ends == theirs.ends
+    assert ours.ends == others.ends
 
 
-def test_label_smoothing_takes_its_own_loss_which_a_plan_does_not_have() -> None:
-    """transformers/trainer_pt_utils.py: LabelSmoother; `plan from-config` says that the key is not understood."""
-    smoothed = Job(options={"label_smoothing_factor": 0.1})
-    assert planned(smoothed).peaks[0] < real(smoothed).peaks[0]
-    assert planned(smoothed) == real(replace(smoothed, options={}))
+def test_a_smoothed_loss_keeps_its_own_logarithms() -> None:
+    """transformers/trainer_pt_utils.py: LabelSmoother makes a copy of the shifted logits and the negated logarithms of
+    their softmax, all of them for the sum over the vocabulary."""
+    smoothed, own = planned(JOBS["label smoothing"]), planned(Job())
+    assert smoothed.peaks[0] > own.peaks[0]
+    assert smoothed.ends == own.ends

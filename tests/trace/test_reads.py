@@ -1,5 +1,10 @@
 """What a module reads of another that does not run, noted in a trace."""
 
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
 import torch
 from torch import nn
 
@@ -39,3 +44,18 @@ def test_traces_say_who_reads_what() -> None:
         "vit.embeddings.patch_embeddings.projection.weight 1",
     )
     assert trace_of(RankCase(architecture="llama-3")).layout.read == ()
+
+
+OF_SHIPPED = ("llama", "qwen2", "qwen3", "mistral", "mixtral", "gpt_oss", "gemma2")
+"""Families whose traces are shipped (tests.support.shipped_traces: MODELS), some made before reads were noted."""
+
+
+@pytest.mark.parametrize("family", OF_SHIPPED)
+def test_families_that_are_shipped_read_nothing_of_others(family: str) -> None:
+    """So that a shipped trace without a record says what one with a record would. Kept traces are of this program's own
+    files alone (cache_dir.py: program_digest)."""
+    found = importlib.util.find_spec(f"transformers.models.{family}.modeling_{family}")
+    assert found is not None
+    assert found.origin is not None
+    source = Path(found.origin).read_text()
+    assert re.findall(r"self\.\w+(?:\.\w+)*\.(?:weight|bias)\b", source) == []

@@ -57,6 +57,10 @@ def check_every(checkpointing: Checkpointing | None, settings: Sequence[tuple[st
     if checkpointing is Checkpointing.NONE and "checkpoint.every" in dict(settings):
         raise UsageError("--set checkpoint.every needs --checkpointing full or selective: nothing is checkpointed")
     given = dict(settings)
+    if given.get("checkpoint.reentrant") == "true" and checkpointing not in (None, Checkpointing.FULL):
+        raise UsageError(
+            f"--set checkpoint.reentrant=true needs --checkpointing full, and --checkpointing {checkpointing} is given"
+        )
     if given.get("checkpoint.offload") != "true":
         return
     if checkpointing not in (None, Checkpointing.FULL) or given.get("checkpoint.every", "1") != "1":

@@ -26,7 +26,13 @@ from gpu_plan.planner.search.training.compilation import (
 )
 from gpu_plan.planner.search.training.evaluation import evaluated
 from gpu_plan.planner.search.training.megatron.judge import judge_megatron
-from gpu_plan.planner.search.training.notes.checkpointing import ON_HOST, checkpoint_every, checkpointing_notes
+from gpu_plan.planner.search.training.notes.checkpointing import (
+    ON_HOST,
+    checkpoint_every,
+    checkpointing_notes,
+    is_reentrant,
+    reentrant_notes,
+)
 from gpu_plan.planner.search.training.notes.context import context_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.search.training.notes.loader import loader_notes
@@ -227,6 +233,7 @@ class Evaluator(BaseEvaluator[Workload]):
             seq_len=self.workload.seq_len,
             checkpoints_on_host=self._checkpoints_on_host(family),
             checkpoint_every=checkpoint_every(family.checkpointing, family.own(self.workload)),
+            checkpoint_reentrant=is_reentrant(family, self.workload),
             fused=self.workload.fused,
             loss=self.workload.loss,
             padding=self.workload.setting("data.padding", "none"),
@@ -479,6 +486,7 @@ class Evaluator(BaseEvaluator[Workload]):
             others = (*plan.other_ranks, *other_tensor_ranks(self, family, batch, trace))
             own = family.own(self.workload)
             notes = (*checkpointing_notes(family.checkpointing, own), *liger_notes(self.workload))
+            notes += reentrant_notes(family, own)
             notes += compilation_notes(self.workload, family.strategy.name)
             notes += context_notes(self.variant(family), self.cluster.gpus_per_node)
             notes += loader_notes(self.workload, self.cluster.world_size // family.copy_ranks)

@@ -24,11 +24,18 @@ _BOUND = "_plan_bound_inputs"
 """Attribute of a model whose embedding's output requires a gradient since checkpointing was switched on here."""
 
 
-def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1, stack: StackTraits | None = None) -> None:
+def set_checkpointing(
+    model: Any,
+    mode: Checkpointing,
+    every: int = 1,
+    stack: StackTraits | None = None,
+    *,
+    reentrant: bool = False,
+) -> None:
     """Switches transformers' own activation checkpointing on or off (the older name is kept for transformers 5.0).
 
     `every`: only each such layer is checkpointed, the first one always. `stack`: whose policy is selective, where it
-    has one of its own. InputError where the model's class cannot.
+    has one of its own. `reentrant`: by torch's older way, in full. InputError where the model's class cannot.
 
     peft utils/other.py: prepare_model_for_kbit_training makes the embedding's output require a gradient together
     with checkpointing, unless it is told that checkpointing is not reentrant; few callers tell it.
@@ -50,7 +57,7 @@ def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1, stack: St
         kbit = getattr(model, _BOUND, False)
         _free_inputs(model)  # transformers hangs hooks on them itself, and would forget those that are there
         model.gradient_checkpointing_enable(
-            gradient_checkpointing_kwargs=_arguments(model, mode, stack), **_every_argument(model, every)
+            gradient_checkpointing_kwargs=_arguments(model, mode, stack, reentrant), **_every_argument(model, every)
         )
         setattr(model, _BOUND, True)
         if kbit and not getattr(model, "_require_grads_hooks", True):
@@ -66,10 +73,10 @@ def _switch_diffusers(model: Any, mode: Checkpointing) -> None:
         model.enable_gradient_checkpointing()
 
 
-def _arguments(model: Any, mode: Checkpointing, stack: StackTraits | None) -> dict[str, Any]:
+def _arguments(model: Any, mode: Checkpointing, stack: StackTraits | None, reentrant: bool) -> dict[str, Any]:
     """Keyword arguments of torch.utils.checkpoint.checkpoint."""
     if mode is not Checkpointing.SELECTIVE:
-        return {"use_reentrant": False}
+        return {"use_reentrant": reentrant}
     if "value" in inspect.signature(model._set_gradient_checkpointing).parameters:
         # transformers modeling_utils.py: _set_gradient_checkpointing; models written before 4.35 have another form of
         # it, which drops the arguments in silence.

@@ -7,7 +7,12 @@ from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.search.training.candidates import families
-from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
+from gpu_plan.planner.search.training.notes.checkpointing import (
+    checkpoint_every,
+    checkpointing_notes,
+    is_reentrant,
+    reentrant_notes,
+)
 from gpu_plan.planner.search.training.relaxed import relaxed
 from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision, Stack, Workload
@@ -62,6 +67,25 @@ def test_the_distance_says_nothing_where_nothing_is_checkpointed() -> None:
     assert checkpoint_every(Checkpointing.NONE, job) == 1
     assert checkpoint_every(Checkpointing.FULL, job) == 3
     assert checkpointing_notes(Checkpointing.NONE, job) == ()
+
+
+def test_reentrant_checkpoints_are_followed_where_each_rank_computes_the_whole_model() -> None:
+    job = workload("checkpoint.reentrant=true", checkpointing=Checkpointing.FULL)
+    found = {family.strategy.name: family for family in families(job, parse_cluster("8xH100"), True)}
+    followed = {name for name, family in found.items() if is_reentrant(family, job)}
+    assert {"ddp", "zero2"} <= followed
+    assert not followed & {"fsdp", "zero3"}
+    (how,) = reentrant_notes(found["ddp"], job)
+    assert '"use_reentrant": True' in how
+    (otherwise,) = reentrant_notes(found["fsdp"], job)
+    assert "counted as those that are not reentrant" in otherwise
+    assert not is_reentrant(found["ddp"], workload(checkpointing=Checkpointing.FULL))
+
+
+def test_reentrant_checkpoints_are_full_ones() -> None:
+    for other in ("none", "selective"):
+        with pytest.raises(UsageError, match=r"checkpoint\.reentrant=true needs --checkpointing full"):
+            read_given({"checkpointing": other}, ["checkpoint.reentrant=true"])
 
 
 def test_what_the_launcher_cannot_do_is_told_as_code() -> None:

@@ -25,6 +25,7 @@ from gpu_plan.planner.from_config.signs import Content
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.workload.adapters import ADAPTERS
+from gpu_plan.planner.workload.losses import SMOOTHED
 from gpu_plan.planner.workload.stacks.registry import Stack
 
 _SURE = ("per_device_train_batch_size", "per_gpu_train_batch_size", "per_device_eval_batch_size")
@@ -108,6 +109,8 @@ def read(reading: Reading) -> None:
     read_checkpointing(reading, table, default="full" if sft else "none", whose="SFTConfig" if sft else _WHOSE)
     read_parallel(reading, table)
     read_rest(reading, table)
+    if not sft:
+        read_smoothing(reading, table)
     _length(reading, table, sft)
     _adapters(reading, table)
     _storage(reading, table)
@@ -160,6 +163,8 @@ def read_checkpointing(reading: Reading, table: Table, *, default: str, whose: s
         every = content.get("every_n_layers") if isinstance(content, Mapping) else None
         if chosen == "full" and isinstance(every, int) and every > 1:
             reading.set("checkpoint.every", every, f"{key}.every_n_layers: {every}")
+        if chosen == "full" and isinstance(content, Mapping) and content.get("use_reentrant") is True:
+            reading.set("checkpoint.reentrant", "true", f"{key}.use_reentrant: true")
     if chosen == "full" or not _fsdp_checkpoints(table):
         reading.say("checkpointing", chosen, source)
 
@@ -216,6 +221,13 @@ def _fsdp_words(table: Table) -> tuple[str, ...] | None:
     else:
         words = tuple(str(value).lower().split()) if value not in (None, False) else ()
     return words if words and words != ("false",) else None
+
+
+def read_smoothing(reading: Reading, table: Table) -> None:
+    """`label_smoothing_factor`, where the Trainer's own compute_loss runs."""
+    factor = table.rate("label_smoothing_factor")
+    if factor:
+        reading.set("loss.variant", SMOOTHED, f"label_smoothing_factor: {factor}")
 
 
 def read_rest(reading: Reading, table: Table) -> None:

@@ -1,10 +1,15 @@
 """How a loop gets the checkpointing of a plan, where no flag of its launcher does it."""
 
+from gpu_plan.planner.search.training.candidates import Family
+from gpu_plan.planner.search.training.compilation import compilation_of
 from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Workload
 
 ON_HOST = "checkpoint.offload"
 """accelerate 1.15 utils/fsdp_utils.py: fsdp2_apply_ac, `activation_checkpointing_offload`."""
+REENTRANT = "checkpoint.reentrant"
+_SHARDED = 3
+"""The stage from which on weights are sharded."""
 
 
 def checkpointing_notes(checkpointing: Checkpointing, workload: Workload) -> tuple[str, ...]:
@@ -31,6 +36,31 @@ def checkpointing_notes(checkpointing: Checkpointing, workload: Workload) -> tup
 def checkpoint_every(checkpointing: Checkpointing, workload: Workload) -> int:
     """Distance between checkpointed layers; 1 where nothing is checkpointed."""
     return 1 if checkpointing is Checkpointing.NONE else int(workload.setting("checkpoint.every", "1"))
+
+
+def is_reentrant(family: Family, workload: Workload) -> bool:
+    """Whether a step's checkpoints are reentrant ones: where each rank computes the whole model with weights of its
+    own, so that no hook of a strategy hangs on how a layer is run again."""
+    if family.checkpointing is not Checkpointing.FULL or workload.setting(REENTRANT, "false") != "true":
+        return False
+    whole = family.copy_ranks == 1 and family.strategy.traits.stage < _SHARDED
+    return whole and compilation_of(workload, family.strategy.name) is None
+
+
+def reentrant_notes(family: Family, workload: Workload) -> tuple[str, ...]:
+    """How a loop gets reentrant checkpoints, or that they are counted as others."""
+    if family.checkpointing is not Checkpointing.FULL or workload.setting(REENTRANT, "false") != "true":
+        return ()
+    if not is_reentrant(family, workload):
+        compiled = compilation_of(workload, family.strategy.name) is not None
+        where = "a compiled step" if compiled else family.title
+        return (f"--set {REENTRANT}=true: checkpoints of {where} are counted as those that are not reentrant",)
+    if workload.stack.traits.is_trainer:
+        return ()
+    return (
+        "checkpoints are reentrant, by model.gradient_checkpointing_enable(gradient_checkpointing_kwargs="
+        '{"use_reentrant": True}) before the model is prepared',
+    )
 
 
 def _selective(attention: Attention, every: int) -> str:

@@ -180,6 +180,9 @@ def _trainer_words(judgement: StepJudgement, workload: Workload) -> list[str]:
     if judgement.family.checkpointing is Checkpointing.FULL:
         words.append("--gradient_checkpointing")
         every = checkpoint_every(judgement.family.checkpointing, workload)
-        if every > 1:
-            words += ["--gradient_checkpointing_kwargs", json.dumps({"every_n_layers": every})]
+        asked: dict[str, object] = {"every_n_layers": every} if every > 1 else {}
+        if given.get("checkpoint.reentrant") == "true":
+            asked["use_reentrant"] = True
+        if asked:
+            words += ["--gradient_checkpointing_kwargs", json.dumps(asked)]
     return words
