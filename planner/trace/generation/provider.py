@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpu_plan.planner.model.quantization import Scheme
-from gpu_plan.planner.model.source.copies import stored_copies
+from gpu_plan.planner.model.source.copies import check_head, stored_copies
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.trace.device import DeviceKind
@@ -61,6 +61,8 @@ class GenerationProvider:
 
     def copies(self) -> Mapping[str, str]:
         """Tied parameters that the checkpoint holds as tensors of their own, and what they are tied to."""
+        if self.scheme is not None:
+            check_head(self.source, self.spec().parameters)
         return stored_copies(self.source, self.spec().parameters, quantised=self.scheme is not None)
 
     def trace(self, variant: GenerationVariant) -> StepTrace:

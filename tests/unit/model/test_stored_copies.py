@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_plan.planner.model.source.copies import stored_copies
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.source.copies import check_head, stored_copies
 from gpu_plan.planner.model.source.headers import StoredWeights
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ParameterSpec
@@ -44,3 +45,13 @@ def test_the_catalog_tells_by_the_published_count(model: str, twice: bool) -> No
     found = stored_copies(_source(kind="catalog", id=model), _parameters(151936, width), quantised=False)
     assert bool(found) == twice
     assert not stored_copies(_source(kind="catalog", id=model), _parameters(151936, width), quantised=True)
+
+
+def test_a_head_that_no_file_holds_is_told() -> None:
+    alone = _source(stored=_stored(EMBEDDING))
+    with pytest.raises(InputError, match=r"^there: none of its files holds lm_head, and tie_word_embeddings is false"):
+        check_head(alone, _parameters(8, 4, tied=False))
+    check_head(alone, _parameters(8, 4))
+    check_head(_source(), _parameters(8, 4, tied=False))
+    for packed in (HEAD, "lm_head.qweight"):
+        check_head(_source(stored=_stored(EMBEDDING, packed)), _parameters(8, 4, tied=False))
