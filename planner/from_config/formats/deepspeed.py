@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpu_plan.planner.from_config.formats.shared import clipping, say_mixed, say_other_optimizer
+from gpu_plan.planner.from_config.formats.shared import clipping, other_optimizer, say_mixed
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.signs import several
 from gpu_plan.planner.from_config.table import AUTO, MOST, Table
@@ -241,6 +241,5 @@ def _optimizer(reading: Reading, table: Table | None) -> None:
     source = f"{table.name('type')}: {kind}"
     chosen = by_deepspeed_type(kind.lower(), torch_adam=torch_adam)
     if chosen is None:
-        say_other_optimizer(reading, source)
-    else:
-        reading.say("optimizer", (momentum and chosen.with_momentum) or chosen.name, source)
+        raise other_optimizer(reading, source)
+    reading.say("optimizer", (momentum and chosen.with_momentum) or chosen.name, source)

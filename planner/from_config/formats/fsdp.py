@@ -4,6 +4,7 @@ Sources: accelerate utils/dataclasses.py (FullyShardedDataParallelPlugin), trans
 (_process_fsdp_args, _apply_legacy_fsdp_to_config), axolotl utils/schemas/fsdp.py.
 """
 
+from gpu_plan.planner.from_config.formats.shared import settings_of
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import strategy_by
@@ -36,9 +37,25 @@ def read_fsdp(reading: Reading, table: Table, version: int, sharding: str | None
             if name.endswith("offload") and version != 1:
                 reading.set("checkpoint.offload", "true", f"{table.name(key)}: true")
     _prefetching(reading, table)
+    _original(reading, table, version)
     policy = _either_word(table, "auto_wrap_policy")
     if policy is not None and policy.upper() not in _WRAPS:
         reading.approximate(f"auto_wrap_policy: {policy}: planned with one unit per layer")
+
+
+def _original(reading: Reading, table: Table, version: int) -> None:
+    """FSDP1's `use_orig_params`, true where it is not written: accelerate commands/launch.py (fsdp_use_orig_params),
+    transformers training_args.py (_process_fsdp_args). FSDP2 has no such choice and lets it pass."""
+    key = _either(table, "use_orig_params")
+    if key is None or table.flag(key) is not False:
+        return
+    source = f"{table.name(key)}: false"
+    if version == 2:
+        reading.notes.append(f"{source}: FSDP2 always has them, and does not heed it")
+    elif "fsdp.use_orig_params" in settings_of(reading):
+        reading.set("fsdp.use_orig_params", False, source)
+    else:
+        reading.approximate(f"{source}: planned with parameters as the model has them")
 
 
 def _prefetching(reading: Reading, table: Table) -> None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
+from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.workload.adapters import adapters_on
-from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, by_word
+from gpu_plan.planner.workload.optimizers.registry import by_word
 from gpu_plan.planner.workload.precisions import PLAIN_PRECISION, by_launcher, mixed_in, pure_in
 from gpu_plan.planner.workload.stacks.registry import Stack
 
@@ -27,8 +28,7 @@ def read_optimizer(reading: Reading, table: Table, key: str, default: str, whose
     arguments = table.raw("optim_args")
     chosen = by_word(name or default)
     if chosen is None:
-        say_other_optimizer(reading, source)
-        return
+        raise other_optimizer(reading, source)
     momentum = arguments.get("momentum") if isinstance(arguments, Mapping) else _argument(str(arguments), "momentum")
     if chosen.with_momentum and momentum not in (None, "", "0", "0.0", 0):
         reading.say("optimizer", chosen.with_momentum, f"{source}, optim_args: momentum={momentum}")
@@ -43,6 +43,7 @@ COMPONENTS: Mapping[str, str] = {
     "AdamW": "adamw_torch",
     "SGD": "sgd",
     "bitsandbytes.optim.AdamW8bit": "adamw_bnb_8bit",
+    "bitsandbytes.optim.PagedAdamW": "paged_adamw_32bit",
     "bitsandbytes.optim.PagedAdamW8bit": "paged_adamw_8bit",
 }
 """transformers' word by the Python path of an optimizer's class."""
@@ -53,9 +54,8 @@ def say_component_optimizer(reading: Reading, path: str, source: str, *, fused: 
     word = COMPONENTS.get(path)
     chosen = None if word is None else by_word(f"{word}_fused" if fused else word) or by_word(word)
     if chosen is None:
-        say_other_optimizer(reading, source)
-    else:
-        reading.say("optimizer", chosen.name, source + (", fused" if fused else ""))
+        raise other_optimizer(reading, source)
+    reading.say("optimizer", chosen.name, source + (", fused" if fused else ""))
 
 
 def say_stack(reading: Reading, stack: Stack, source: str) -> None:
@@ -63,10 +63,12 @@ def say_stack(reading: Reading, stack: Stack, source: str) -> None:
     reading.say("stack", stack, source)
 
 
-def say_other_optimizer(reading: Reading, source: str) -> None:
-    """Of an optimizer that nothing here knows."""
-    reading.approximate(f"{source} is an optimizer that is not planned for: planned as {DEFAULT_OPTIMIZER}")
-    reading.say("optimizer", DEFAULT_OPTIMIZER, source)
+def other_optimizer(reading: Reading, source: str) -> InputError:
+    """What to raise for an optimizer that nothing here knows: its states and its step are not guessed."""
+    return reading.contradiction(
+        f"{source} is an optimizer that is not planned for: write one that is (plan MODEL --help lists them under"
+        " --optimizer), or say the job with the options of plan MODEL"
+    )
 
 
 def _argument(text: str, name: str) -> str | None:

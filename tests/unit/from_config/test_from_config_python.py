@@ -74,7 +74,7 @@ READ = {
     "llama3_8b_float8": (
         "plan meta-llama/Llama-3.1-8B --gpus 8xH100 --strategy hsdp --dp-replicate 2 --offload none"
         " --precision fp8-mixed --optimizer adamw-fused --micro-batch 4 --grad-accum 1 --seq-len 4096"
-        " --checkpointing none --stack torchtitan --set clip.max_norm=1.0"
+        " --checkpointing none --stack torchtitan --set clip.max_norm=1.0 --set fp8.all_gather=false"
     ),
 }
 REFUSED = {

@@ -9,7 +9,6 @@ from gpu_plan.planner.from_config.formats.shared import (
     say_adapters,
     say_component_optimizer,
     say_mixed,
-    say_other_optimizer,
     say_stack,
 )
 from gpu_plan.planner.from_config.reading import Reading
@@ -142,7 +141,8 @@ def _optimizer(reading: Reading, table: Table, *, packed: bool, fused: bool) -> 
     inner = table.table("optimizer") if isinstance(value, dict) else None
     path = (inner.word("class_path") if inner is not None else table.word("optimizer")) or "AdamW"
     if packed:
-        say_other_optimizer(reading, "quantize: bitsandbytes' PagedAdamW, of 32 bits,")
+        path = "bitsandbytes.optim.PagedAdamW"
+        say_component_optimizer(reading, path, f"quantize: {path}, of 32 bits", fused=False)
         return
     say_component_optimizer(reading, path, f"optimizer: {path}", fused=fused)
 

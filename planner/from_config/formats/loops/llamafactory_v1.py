@@ -10,11 +10,11 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed
 from gpu_plan.planner.from_config.formats.shared import (
     clipping,
+    other_optimizer,
     read_attention,
     read_optimizer,
     say_adapters,
     say_mixed,
-    say_other_optimizer,
     say_otherwise,
     say_stack,
 )
@@ -120,7 +120,7 @@ def _optimizer(reading: Reading, table: Table) -> None:
     if inner is None:
         read_optimizer(reading, Table({}, table.where), "optim", "adamw_torch", _WHOSE)
     else:
-        say_other_optimizer(reading, f"optim_config.name: {inner.word('name')}")
+        raise other_optimizer(reading, f"optim_config.name: {inner.word('name')}")
 
 
 def _adapters(reading: Reading, table: Table) -> None:

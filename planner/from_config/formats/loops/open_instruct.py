@@ -7,8 +7,8 @@ Meanings and defaults, of 2026-08: open_instruct/finetune.py (FlatArguments, mai
 from gpu_plan.planner.from_config.formats.shared import (
     clipping,
     say_adapters,
+    say_component_optimizer,
     say_mixed,
-    say_other_optimizer,
     say_otherwise,
     say_stack,
 )
@@ -70,11 +70,10 @@ def _adapters(reading: Reading, table: Table) -> None:
     packed = bool(table.flag("use_qlora"))
     eight = bool(table.flag("use_8bit_optimizer"))
     if packed:
-        word = by_word("paged_adamw_8bit") if eight else None
-        if word is None:
-            say_other_optimizer(reading, "use_qlora: bitsandbytes' paged AdamW, of 32 bits,")
-        else:
-            reading.say("optimizer", word.name, "use_8bit_optimizer: true")
+        # open_instruct/finetune.py: bitsandbytes' AdamW, paged, in 8 or 32 bits.
+        path = f"bitsandbytes.optim.PagedAdamW{'8bit' if eight else ''}"
+        source = "use_8bit_optimizer: true" if eight else "use_qlora: true, bitsandbytes' paged AdamW of 32 bits"
+        say_component_optimizer(reading, path, source, fused=False)
     else:
         fused = table.flag("fused_optimizer") is not False
         chosen = by_word("adamw_torch_fused" if fused else "adamw_torch")

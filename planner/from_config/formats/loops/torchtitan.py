@@ -6,7 +6,14 @@ that are left, fp32 weights computed in bfloat16), distributed/activation_checkp
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.from_config.formats.hub_names import hub_id
-from gpu_plan.planner.from_config.formats.shared import clipping, compiled, say_mixed, say_otherwise, say_stack
+from gpu_plan.planner.from_config.formats.shared import (
+    clipping,
+    compiled,
+    say_mixed,
+    say_otherwise,
+    say_stack,
+    settings_of,
+)
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.signs import first, together
 from gpu_plan.planner.from_config.table import Table
@@ -53,6 +60,9 @@ def read(reading: Reading) -> None:
     _checkpointing(reading, _inner(reading, "activation_checkpoint"))
     norm = training.rate("max_norm")
     clipping(reading, 1.0 if norm is None else norm, "training.max_norm")
+    _evaluation(reading, _inner(reading, "validation"))
+    for place in (training, _inner(reading, "debug")):
+        say_otherwise(reading, place, {"deterministic": "planned with kernels that need not be deterministic"})
     compilation = _inner(reading, "compile")
     compilation.raw("components")
     if compilation.flag("enable") or training.flag("compile"):
@@ -195,6 +205,7 @@ def _precision(reading: Reading, model: Table, training: Table) -> None:
     older = _inner(reading, "float8").flag("enable_float8_linear")  # until 0.0.2
     if older or any("float8" in name for name in converters):
         say_mixed(reading, "fp8", "float8.enable_float8_linear: true" if older else "model.converters: float8")
+        _gathers(reading, _inner(reading, "float8"))
     elif (training.word("dtype") or "float32") == "bfloat16":
         reading.say("precision", pure_in("bfloat16"), "training.dtype: bfloat16")
     elif (training.word("mixed_precision_param") or "bfloat16") == "float32":
@@ -207,6 +218,27 @@ def _precision(reading: Reading, model: Table, training: Table) -> None:
     others = [name for name in converters if "float8" not in name]
     if others:
         reading.approximate(f"model.converters: {','.join(others)}: planned without")
+
+
+def _gathers(reading: Reading, float8: Table) -> None:
+    """torchtitan components/quantization/float8.py: a recipe leaves enable_fsdp_float8_all_gather as it is by itself,
+    false."""
+    key, recipe = "enable_fsdp_float8_all_gather", float8.word("recipe_name")
+    gathers = bool(float8.flag(key)) and recipe is None
+    if recipe not in (None, "tensorwise"):
+        reading.approximate(f"float8.recipe_name: {recipe}: planned with one scale for each tensor")
+    if "fp8.all_gather" in settings_of(reading) and reading.value("tp") is None:
+        source = f"float8.{key}: true" if gathers else f"{_WHOSE}'s default, float8.{key}: false"
+        reading.set("fp8.all_gather", gathers, source if recipe is None else f"float8.recipe_name: {recipe}")
+
+
+def _evaluation(reading: Reading, validation: Table) -> None:
+    """Forward passes between steps: torchtitan components/validate.py, config/job_config.py (Validation)."""
+    on = validation.flag("enable") or validation.flag("enabled")
+    size = validation.count("local_batch_size")
+    if on:
+        source = f"local_batch_size: {size}" if size else f"{_WHOSE}'s default"
+        reading.set("eval.batch", size or 8, f"validation.enable: true, {source}")
 
 
 def _optimizer(reading: Reading, optimizer: Table) -> None:

@@ -75,12 +75,26 @@ def read(reading: Reading) -> None:
     _adapters(reading, table, builder)
     _loss(reading, table)
     say_otherwise(reading, table, _OTHERWISE)
-    if table.flag("compile"):
-        compiled(reading, "compile: true")
+    parts = table.table("compile") if isinstance(table.peek("compile"), Mapping) else None
+    if table.flag("compile") if parts is None else parts.flag("model") is not False:
+        compiled(
+            reading, "compile: true" if parts is None else "compile.model: true"
+        )  # _model_builders: True if absent
+    _evaluation(reading, table)
     norm = table.raw("clip_grad_norm")
     if norm is not None and str(norm).lower() != "inf":
         clipping(reading, table.rate("clip_grad_norm"), "clip_grad_norm")
     _spread(reading, table)
+
+
+def _evaluation(reading: Reading, table: Table) -> None:
+    """Of `dataset_val` after every so many steps: recipes/full_finetune_distributed.py (validate); batch_size_val is
+    batch_size unless written."""
+    size, every = table.count("batch_size_val"), table.count("run_val_every_n_steps")
+    if not table.peek("dataset_val") or every is None:
+        return
+    source = f"batch_size_val: {size}" if size else "torchtune's default, batch_size"
+    reading.set("eval.batch", size or int(reading.value("micro-batch") or 1), f"dataset_val, {source}")
 
 
 def _builder(reading: Reading, table: Table) -> str:

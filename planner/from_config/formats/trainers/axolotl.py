@@ -92,7 +92,22 @@ def read(reading: Reading) -> None:
     if reading.value("precision") == mixed_in(dtype):
         read_weights_dtype(reading, dtype, "bf16 in axolotl loads the weights in bfloat16")
     _kernels(reading, table)
+    _evaluation(reading, table)
     say_otherwise(reading, table, _OTHERWISE)
+
+
+def _evaluation(reading: Reading, table: Table) -> None:
+    """Where there is a set for it, at the end of each epoch if nothing is said: axolotl core/builders/base.py
+    (_configure_eval...: "we have an eval set, but no steps defined"); its batch is the micro batch unless written:
+    utils/config/__init__.py (normalize_config)."""
+    size, strategy = table.count("eval_batch_size"), str(table.peek("eval_strategy") or "").lower()
+    share = table.raw("val_set_size")
+    some = isinstance(share, int | float) and share > 0
+    if not (some or table.peek("test_datasets")) or strategy in ("no", "none") or table.peek("eval_strategy") is False:
+        return
+    micro = int(reading.value("micro-batch") or 1)
+    source = f"eval_batch_size: {size}" if size else "axolotl's default, the micro batch"
+    reading.set("eval.batch", size or micro, f"{f'val_set_size: {share}' if some else 'test_datasets'}, {source}")
 
 
 def _batch(reading: Reading, table: Table) -> None:

@@ -5,6 +5,7 @@ model/model_utils/checkpointing.py (checkpoints unless told not to), model/adapt
 """
 
 from gpu_plan.planner.from_config.formats.shared import (
+    other_optimizer,
     read_lora,
     read_mixed,
     read_optimizer,
@@ -82,7 +83,7 @@ def _precision(reading: Reading, table: Table) -> None:
 def _optimizer(reading: Reading, table: Table) -> None:
     for key in _OTHER_OPTIMIZERS:
         if table.flag(key):
-            reading.approximate(f"{key}: true is an optimizer that is not planned for")
+            raise other_optimizer(reading, f"{key}: true")
     for traits in optimizers().values():
         if traits.llamafactory_switch and table.flag(traits.llamafactory_switch):
             reading.say("optimizer", traits.name, f"{traits.llamafactory_switch}: true")

@@ -8,6 +8,7 @@ import math
 
 from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed
 from gpu_plan.planner.from_config.formats.shared import (
+    other_optimizer,
     read_attention,
     read_lora,
     read_mixed,
@@ -39,9 +40,18 @@ _OTHERWISE = {
     "trainable_parameters": "planned with all parameters trained",
     "freeze_parameters": "planned with all parameters trained",
     "sequence_parallel_size": "planned with whole sequences",
-    "use_galore": "planned as AdamW",
-    "lorap_lr_ratio": "planned as AdamW",
+    "lorap_lr_ratio": "planned with one rate for all",
 }
+
+
+def _evaluation(reading: Reading, table: Table) -> None:
+    """With a set for it ms-swift evaluates when it saves, one sample at a time unless told: arguments/train_args.py,
+    trainers/arguments.py (eval_strategy, per_device_eval_batch_size)."""
+    share, size = table.peek("split_dataset_ratio"), table.peek("per_device_eval_batch_size")
+    some = isinstance(share, int | float) and share > 0
+    if (some or table.peek("val_dataset")) and table.peek("eval_strategy") is None:
+        source = f"split_dataset_ratio: {share}" if some else "val_dataset"
+        reading.set("eval.batch", size if isinstance(size, int) else 1, source)
 
 
 def read(reading: Reading) -> None:
@@ -55,6 +65,8 @@ def read(reading: Reading) -> None:
             reading.say("seq-len", length, f"{key}: {length}")
     dtype = table.word("torch_dtype")
     read_mixed(reading, table, "fp16" if dtype in ("float16", "float32") else "bf16", f"{_WHOSE}, torch_dtype {dtype},")
+    if table.flag("use_galore"):
+        raise other_optimizer(reading, "use_galore: true")
     read_optimizer(reading, table, "optim", "adamw_torch_fused", "TrainingArguments")
     on = table.flag("gradient_checkpointing")
     source = f"{_WHOSE}'s default" if on is None else f"gradient_checkpointing: {str(on).lower()}"
@@ -68,6 +80,7 @@ def read(reading: Reading) -> None:
     read_attention(reading, table, "attn_impl")
     say_otherwise(reading, table, _OTHERWISE)
     read_rest(reading, table)
+    _evaluation(reading, table)
     read_weights_dtype(reading, dtype, f"torch_dtype: {dtype}")
 
 
