@@ -15,6 +15,7 @@ from gpu_plan.planner.from_config.shell.spread import Spread
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.unread import strange
 from gpu_plan.planner.strategy.known import unsharded
+from gpu_plan.planner.workload.precisions import PLAIN_PRECISION
 from gpu_plan.planner.workload.recipes import PPO
 
 _ORDER = (
@@ -149,8 +150,10 @@ _BESIDE = {
 
 def _say_beside(reading: Reading) -> None:
     say_otherwise(reading, reading.table, _BESIDE)
-    if (reading.value("precision") or "").startswith("fp32"):
-        say_otherwise(reading, reading.table, {"tf32": "planned at fp32's rates, of which TF32's are the fast end"})
+    if reading.value("precision") == PLAIN_PRECISION:
+        say_otherwise(
+            reading, reading.table, {"tf32": "planned at the rates of full precision, of which TF32's are the fast end"}
+        )
 
 
 def _place(option: str) -> str:

@@ -138,6 +138,9 @@ def test_what_looks_at_a_gpu_is_answered() -> None:
             1024,
             65536,
         )
+        with pytest.raises(AttributeError, match="L2_cache_size is not among the properties that are known of the pla"):
+            _ = properties.L2_cache_size
+        assert getattr(properties, "L2_cache_size", 0) == 0
         assert cuda.random.get_rng_state().dtype is torch.uint8
         graph, ran = cuda.CUDAGraph(), []
         with cuda.graph(graph, pool=cuda.graph_pool_handle()):

@@ -29,6 +29,15 @@ _MISSING = ("_cuda_getCurrentRawStream", "_cuda_getDevice", "_cuda_setDevice")
 """What a build without CUDA lacks and libraries look up as soon as CUDA is said to be there."""
 
 
+class _Properties(SimpleNamespace):
+    """Of the planned GPU, as far as they are known: what is not has a name in the error that it ends in."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            raise AttributeError(f"{name} is not among the properties that are known of the planned {self.name}")
+        raise AttributeError(name)
+
+
 class _Counters(dict[str, int]):
     """Of the allocator, `allocated_bytes.all.peak` and the like: none counts anything."""
 
@@ -53,7 +62,7 @@ def cuda_answers(device: PlannedDevice, seen: int, graphs: Graphs | None = None)
             yield
         return
     capability = (device.capability_major, device.capability_minor)
-    properties = SimpleNamespace(
+    properties = _Properties(
         name=device.name,
         major=capability[0],
         minor=capability[1],
