@@ -8,13 +8,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from transformers.trainer_utils import unwrap_peft_model
-
 from gpu_plan.planner.capture.request import PlannedDevice
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.model.kernels.liger import trained_with
-from gpu_plan.planner.trace.kernels.liger.loss import LigerDevice
-from gpu_plan.planner.trace.kernels.liger.replace import liger_kernels
 
 
 def liger_mirrored(device: PlannedDevice, stack: contextlib.ExitStack) -> Callable[[Any], None]:
@@ -23,6 +19,12 @@ def liger_mirrored(device: PlannedDevice, stack: contextlib.ExitStack) -> Callab
     def apply(model: Any, config: dict[str, Any] | None) -> None:
         if device.capability_major is None:
             raise UsageError("use_liger_kernel: Liger's kernels are Triton's, which need a GPU")
+        # A script without a Trainer has no part in what these import.
+        from transformers.trainer_utils import unwrap_peft_model
+
+        from gpu_plan.planner.trace.kernels.liger.loss import LigerDevice
+        from gpu_plan.planner.trace.kernels.liger.replace import liger_kernels
+
         base: Any = unwrap_peft_model(model)
         model_type = getattr(getattr(base, "config", None), "model_type", None)
         fused = trained_with(config or {}, model_type, type(base).__name__)
