@@ -111,7 +111,7 @@ SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "alloc.max_split_size_mb": (20,), "alloc.roundup_power2_divisions": (4,),
     "alloc.garbage_collection_threshold": (0.5,), "clip.max_norm": (0.5,), "quant.storage": ("uint8", "float16"),
     "quant.experts": ("true",), "quant.upcast": ("none",), "gpu.power_limit": (350,),
-    "gpu.network": ("roce",),
+    "gpu.network": ("roce",), "recipe.logits": ("whole",),
     "attention.kernel": ("flash1", "flash3"),
 }  # fmt: skip
 SWAPPED: Values = {"offload": "nvme"}

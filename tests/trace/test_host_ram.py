@@ -25,7 +25,7 @@ def test_two_ranks_that_each_cast_the_weights_need_ram_for_both(
     model.save_pretrained(tmp_path / "model")
     found = job.find_cluster("2xT4")
 
-    def with_ram(_: str) -> Cluster:
+    def with_ram(*_: object) -> Cluster:
         return replace(found, host_ram_bytes=ram)
 
     monkeypatch.setattr(job, "find_cluster", with_ram)
