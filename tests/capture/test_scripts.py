@@ -8,7 +8,7 @@ import pytest
 from gpu_plan.planner.capture.parent import capture
 from gpu_plan.planner.capture.request import CaptureRequest, PlannedDevice
 from gpu_plan.planner.trace.storage import load
-from tests.support.replay_cpu import replayed
+from tests.support.replay_cpu import replayed, replayed_return
 from tests.support.script_reference import real_run
 
 HERE = Path(__file__).parent / "scripts"
@@ -118,9 +118,11 @@ def test_captured_equals_real(case: Script, tmp_path: Path) -> None:
     assert facts.accumulation_steps == real["accumulation"]
     shapes = {name: text[: text.index("]") + 1] for name, text in facts.batch.items()}
     assert shapes == {name: str(shape) for name, shape in real["inputs"].items()}
-    figures = replayed(load(content), facts.micro_batch)
+    trace = load(content)
+    figures = replayed(trace, facts.micro_batch)
     if case.stored:
-        assert (figures.forward_end, figures.backward_end) == (real["forward_end"], real["backward_end"])
+        returned = replayed_return(trace, facts.micro_batch)
+        assert (returned, figures.backward_end) == (real["forward_end"], real["backward_end"])
     if case.stored and case.peak:
         assert figures.peak == real["peak"]
     assert {path: path.stat().st_mtime_ns for path in case.path.parent.iterdir()} == before

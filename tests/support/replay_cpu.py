@@ -50,6 +50,12 @@ def replayed(trace: StepTrace, micro_batch: int, *, raw: bool = False) -> Figure
     return _figures(trace, signed if raw else counted(signed), 0)
 
 
+def replayed_return(trace: StepTrace, micro_batch: int) -> int:
+    """Live bytes when the model has returned, before a loss that the loop makes itself."""
+    live = np.cumsum(counted(signed_bytes(trace, micro_batch)))
+    return int(live[trace.mark_position(Mark.OUTPUTS_BOUND)])
+
+
 def replayed_phases(trace: StepTrace, micro_batch: int) -> tuple[int, int]:
     """Highest live bytes of forward and of backward, of a trace whose step has one pass of each."""
     live = np.cumsum(counted(signed_bytes(trace, micro_batch)))
