@@ -64,3 +64,10 @@ def test_a_source_without_which_nothing_follows_is_named() -> None:
         return (matmul_share(load_gpus()["a100-sxm-80"], "bfloat16").expected,) * 3
 
     assert told_without(("aiconfigurator",), told) == {"aiconfigurator": []}
+
+
+def test_what_other_rooms_keep_is_left_to_them() -> None:
+    gpu = load_gpus()["a100-sxm-80"]
+    with left_out("simumax-a100"):
+        assert load_gpus()["a100-sxm-80"] is gpu
+    assert load_gpus()["a100-sxm-80"] is gpu

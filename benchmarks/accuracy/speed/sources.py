@@ -208,9 +208,10 @@ def _kept(table: str, rows: _Rows, source: str) -> _Rows:
 
 
 def _forget() -> None:
-    """What was worked out of the tables."""
+    """What was worked out of the tables; not what this room only looks up elsewhere, as GPUs."""
     for name, module in list(sys.modules.items()):
         if name == _ROOM or name.startswith(_ROOM + "."):
             for one in list(vars(module).values()):
-                if hasattr(one, "cache_clear") and one not in (efficiency_data, collectives_data):
+                own = hasattr(one, "cache_clear") and one.__module__ == name
+                if own and one not in (efficiency_data, collectives_data):
                     one.cache_clear()
