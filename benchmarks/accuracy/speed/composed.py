@@ -7,16 +7,13 @@ lie on one line, those between the ends are told by the ends. A measured time sc
 what lies on the line to a part in a million is a sum. Exit code 2 where FILE is no truth file or has no such jobs.
 """
 
-import argparse
 import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from benchmarks.accuracy.row import Row, field
-from benchmarks.accuracy.truth import read_truth
-from gpu_plan.planner.errors import PlanError
+from benchmarks.accuracy.speed.told import tell
 
 EXACT = 1e-6
 """Relative distance from the line up to which a time was not measured."""
@@ -50,24 +47,17 @@ def _between(times: Mapping[float, float]) -> list[float]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints how many times lie on their line, and how far the farthest is off it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.speed.composed", allow_abbrev=False)
-    parser.add_argument("file", type=Path, metavar="FILE")
-    parser.add_argument("--group", help="rows of this group alone")
-    given = parser.parse_args(arguments)
-    try:
-        rows = [row for row in read_truth(given.file).rows if given.group in (None, row.get("group"))]
-    except PlanError as problem:
-        print(f"composed: error: {problem}", file=sys.stderr)
-        return 2
+    return tell("composed", arguments, _on_their_lines, " has no three jobs that differ in one number alone")
+
+
+def _on_their_lines(rows: list[Row]) -> str:
     found = {name: distances(rows, varied) for name, varied in _VARIED.items()}
-    if not any(found.values()):
-        print(f"composed: error: {given.file} has no three jobs that differ in one number alone", file=sys.stderr)
-        return 2
-    for name, off in found.items():
-        if off:
-            on = sum(one < EXACT for one in off)
-            print(f"{name}: {on} of {len(off)} times between two others lie on their line; farthest {max(off):.1e}")
-    return 0
+    return "\n".join(
+        f"{name}: {sum(one < EXACT for one in off)} of {len(off)} times between two others lie on their line;"
+        f" farthest {max(off):.1e}"
+        for name, off in found.items()
+        if off
+    )
 
 
 if __name__ == "__main__":

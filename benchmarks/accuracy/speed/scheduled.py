@@ -9,15 +9,12 @@ batch differ in nothing but what stages and data parallel ranks cost. Exit code 
 such rows.
 """
 
-import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from benchmarks.accuracy.row import Row, field
-from benchmarks.accuracy.truth import read_truth
-from gpu_plan.planner.errors import PlanError
+from benchmarks.accuracy.speed.told import tell
 
 Key = tuple[str, int, int]
 """Model, tensor parallel ranks, micro batch."""
@@ -53,21 +50,12 @@ def page(found: Mapping[Key, Mapping[int, float]]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints the table, milliseconds."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.speed.scheduled", allow_abbrev=False)
-    parser.add_argument("file", type=Path, metavar="FILE")
-    parser.add_argument("--group", help="rows of this group alone")
-    given = parser.parse_args(arguments)
-    try:
-        rows = [row for row in read_truth(given.file).rows if given.group in (None, row.get("group"))]
-    except PlanError as problem:
-        print(f"scheduled: error: {problem}", file=sys.stderr)
-        return 2
+    return tell("scheduled", arguments, _compared, ": no job that ran with several numbers of stages")
+
+
+def _compared(rows: Iterable[Row]) -> str:
     found = {key: each for key, each in layer_seconds(rows).items() if len(each) > 1}
-    if not found:
-        print(f"scheduled: error: {given.file}: no job that ran with several numbers of stages", file=sys.stderr)
-        return 2
-    print(page(found))
-    return 0
+    return page(found) if found else ""
 
 
 if __name__ == "__main__":
