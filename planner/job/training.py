@@ -20,6 +20,7 @@ from gpu_plan.planner.search.search import Found
 from gpu_plan.planner.search.setting_notes import setting_notes
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.notes.experts import unpacked_experts
+from gpu_plan.planner.search.training.notes.samples import fewer_samples
 from gpu_plan.planner.search.training.notes.settings import training_notes
 from gpu_plan.planner.search.training.notes.stack import stack_notes
 from gpu_plan.planner.search.training.piped.judge import bubble_warnings
@@ -62,7 +63,8 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     def warnings(found: Found[StepJudgement]) -> tuple[str, ...]:
         against = _against_script(request, cluster, spec, workload, found, note)
         waiting = bubble_warnings((p.batch, p.piped) for p in found.plans)
-        return (*warned, *against, *waiting, *spanning_warnings(found.plans, cluster))
+        shared = fewer_samples(workload, cluster)
+        return (*warned, *against, *waiting, *shared, *spanning_warnings(found.plans, cluster))
 
     return Prepared(
         task=TrainingTask(evaluator),

@@ -116,6 +116,13 @@ def test_spaces_give_the_plan_of_brute_force(tmp_path: Path, config: dict[str, A
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [LLAMA, MIXTRAL], ids=["llama", "mixtral"])
 @pytest.mark.parametrize("gpus", ["4xH100", "2x2xA100"])
+def test_fewer_samples_than_gpus_are_as_by_brute_force(tmp_path: Path, config: dict[str, Any], gpus: str) -> None:
+    compared(tmp_path, config, gpus, Prefer.BALANCE, global_batch=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [LLAMA, MIXTRAL], ids=["llama", "mixtral"])
+@pytest.mark.parametrize("gpus", ["4xH100", "2x2xA100"])
 def test_no_candidate_takes_less_than_its_bound(tmp_path: Path, config: dict[str, Any], gpus: str) -> None:
     assert bounds_hold(tmp_path, config, gpus, global_batch=16) > 10
 

@@ -61,6 +61,18 @@ def test_groups_share_the_parts_out_and_every_degree_within_a_node_is_tried(plan
     assert named["plans"][0]["strategy"] == found["plans"][0]["strategy"]
 
 
+def test_fewer_samples_than_gpus_are_shared_by_several(plan: Plan) -> None:
+    code, found, _ = plan("llama-3", "--gpus", "4xH100", "--global-batch", "2", "--seq-len", "64")
+    assert code == 0
+    tried = [one["strategy"] for one in found["plans"]]
+    assert {one["world_size"] // one["data_parallel"] for one in tried} <= {2, 4}
+    assert {one["global_batch_size"] for one in tried} == {2}
+    assert any("2 is less than a sample for each of 4 GPUs" in said for said in found["warnings"])
+    code, nothing, err = plan("llama-3", "--gpus", "4xH100", "--global-batch", "2", "--strategy", "ddp")
+    assert (code, nothing) == (2, None)
+    assert err.endswith("--global-batch 2 does not divide over 4 data-parallel ranks: use 4 or 8\n")
+
+
 @pytest.mark.parametrize(
     ("architecture", "words", "says"),
     [

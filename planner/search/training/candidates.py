@@ -1,6 +1,6 @@
 """What the search tries: combinations of strategy, offload, checkpointing and batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpu_plan.planner.errors import UsageError
@@ -240,19 +240,23 @@ def batches(workload: Workload, data_parallel: int, stages: int = 1) -> list[Bat
     return _cut(workload, workload.global_batch, data_parallel)
 
 
-def first_batches(workload: Workload, world_size: int, sharing: int, stages: int) -> list[Batch]:
+def first_batches(
+    workload: Workload, world_size: int, sharing: int, stages: int, others: Callable[[], Iterable[int]]
+) -> list[Batch]:
     """As `batches`, of copies that `sharing` ranks compute each.
 
-    An engine's own model is shared out by degrees that are searched: where so many copies do not divide the global
-    batch, those of the fewest ranks that do. UsageError where none does.
+    Where a step has fewer samples than there are devices, a whole number of devices for each, or where an engine's own
+    model is shared out by degrees that are searched: those of the fewest ranks that divide the global batch. `others`
+    gives how many ranks share a copy by those degrees. UsageError where none does.
     """
     try:
         return batches(workload, world_size // sharing, stages)
     except UsageError:
-        if workload.strategy is None or not find_strategy(workload.strategy).traits.own_model:
+        own = workload.strategy is not None and find_strategy(workload.strategy).traits.own_model
+        if not own and (workload.global_batch is None or world_size % workload.global_batch):
             raise
-        for ranks in range(2 * sharing, world_size + 1, sharing):
-            if world_size % ranks == 0 and divides(workload, world_size // ranks):
+        for ranks in sorted(set(others())):
+            if ranks > sharing and world_size % ranks == 0 and divides(workload, world_size // ranks):
                 return batches(workload, world_size // ranks, stages)
         raise
 

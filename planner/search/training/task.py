@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gpu_plan.planner.context.rules import LONG, divides_heads, splits_tokens, why_uncut, why_whole
-from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.kernels import sinks
 from gpu_plan.planner.pipeline.schedules import Schedule
@@ -58,7 +58,7 @@ class TrainingTask:
 
     def __post_init__(self) -> None:
         stages = self._workload.pipeline_parallel or 1
-        cuts = first_batches(self._workload, self._cluster.world_size, self._sharing, stages)
+        cuts = first_batches(self._workload, self._cluster.world_size, self._sharing, stages, self._sharings)
         object.__setattr__(self, "cuts", cuts)
 
     @property
@@ -67,13 +67,22 @@ class TrainingTask:
         given = self._workload
         return (given.tensor_parallel or 1) * (given.context_parallel or 1) * (given.pipeline_parallel or 1)
 
+    def _sharings(self) -> Iterator[int]:
+        """Ranks that compute the same samples, by every degree that is searched."""
+        return (family.copy_ranks for family in families(self._workload, self._cluster, self._can_checkpoint))
+
+    @cached_property
+    def _must_share(self) -> bool:
+        """Whether a step has fewer samples, or others, than every rank could take: some compute them together."""
+        return not divides(self._workload, self._cluster.world_size // self._sharing)
+
     def cuts_of(self, family: Family) -> list[Batch]:
-        """The same for the copies of one family."""
+        """The same for the copies of one family. UsageError where they do not divide the global batch."""
         if family.batch is not None:
             return [family.batch]
         stages = 1 if family.pipeline is None else family.pipeline.degree
         stages = stages if family.layout is None else family.layout.pipeline
-        if family.copy_ranks == self._sharing and family.layout is None:
+        if family.copy_ranks == self._sharing and family.layout is None and not self._must_share:
             return from_size(self.cuts, family.from_size)
         cuts = batches(self._workload, self._cluster.world_size // family.copy_ranks, stages)
         return from_size(cuts, family.from_size)
@@ -155,6 +164,8 @@ class TrainingTask:
 
     def _can_be_piped(self, pipeline: Pipeline, family: Family) -> bool:
         """Whether a cut into stages is looked at: one that was asked for always, if only to say why it cannot be."""
+        if self._undivided(family) is not None:
+            return False
         if self._staged and (pipeline.schedule is Schedule.ONE_F_ONE_B or self._workload.schedule is not None):
             return True
         if not self._staged and not piped_bounds.can_be_cut(self.evaluator, pipeline.stages):
@@ -168,7 +179,7 @@ class TrainingTask:
             return False
         if not divides_heads(family.strategy.traits.context_parallel, family.context_parallel, config):
             return False
-        if self._workload.seq_len >= LONG:
+        if self._workload.seq_len >= LONG or self._must_share:
             return family.offload is Offload.NONE or family.context_parallel == self._cluster.gpus_per_node
         fullest = str(family.checkpointing) != "none" or not self._can_checkpoint
         return fullest and family.context_parallel == self._cluster.gpus_per_node
@@ -202,6 +213,8 @@ class TrainingTask:
         """What the real implementation would say, before any step is traced."""
         if self._cluster.world_size % family.copy_ranks:
             return f"{family.copy_ranks} ranks that share a copy do not divide {self._cluster.world_size} GPUs"
+        if (problem := self._undivided(family)) is not None:
+            return problem
         if self._workload.attention is Attention.FLASH:
             problem = sinks.refusal(self.evaluator.provider.spec().model_type, self._cluster.gpu.compute_capability)
             if problem is not None:
@@ -223,6 +236,14 @@ class TrainingTask:
         if family.layout is None and (problem := self.bounds.why_not(family)) is not None:
             return problem
         return family.strategy.refuses(self.evaluator.context(family, self.cuts[0].accumulation_steps, trace))
+
+    def _undivided(self, family: Family) -> str | None:
+        """Why a step's samples cannot be shared out between a family's copies."""
+        try:
+            self.cuts_of(family)
+        except UsageError as problem:
+            return str(problem)
+        return None
 
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Of degrees and settings that nobody asked for: each takes a trace of its own, made if it might be first."""
@@ -255,7 +276,7 @@ class TrainingTask:
 
     def _uncalled_for(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Why degrees are not tried while plans without them fit."""
-        if not any(standing(plan) == 0 for plan in plans):
+        if self._must_share or not any(standing(plan) == 0 for plan in plans):
             return None
         if family.context_parallel > 1:
             short, offloads = self._workload.seq_len < LONG, family.offload is not Offload.NONE

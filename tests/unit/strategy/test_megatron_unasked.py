@@ -53,8 +53,20 @@ def test_tokens_are_shared_out_within_a_node_and_unasked_where_nothing_else_fits
 
 def test_a_batch_smaller_than_the_cluster_is_shared_by_copies_of_several_ranks():
     small = replace(WORKLOAD, strategy="megatron", global_batch=16)
-    assert [(one.micro_batch, one.accumulation_steps) for one in first_batches(small, 32, 1, 1)] == [(1, 1)]
+
+    def cuts(workload, *others, sharing=1):
+        found = first_batches(workload, 32, sharing, 1, lambda: others)
+        return [(one.micro_batch, one.accumulation_steps) for one in found]
+
+    assert cuts(small, 1, 2, 4) == [(1, 1)]
+    assert cuts(replace(small, strategy=None), 4, 1) == [(1, 2), (2, 1)]
+    assert cuts(replace(small, global_batch=24), 1, 2, 4) == [(1, 3), (3, 1)]
     assert [divides(small, 32 // ranks) for ranks in (1, 2, 8)] == [False, True, True]
     assert not divides(replace(small, micro_batch=4), 8)
-    with pytest.raises(UsageError, match="does not divide over 32"):
-        first_batches(replace(small, strategy="zero3"), 32, 1, 1)
+    for other, ranks in (
+        (replace(small, strategy="zero3"), [1]),
+        (replace(small, strategy=None, global_batch=24), [1, 2, 4]),
+        (replace(small, strategy=None, micro_batch=3), [1, 2, 4]),
+    ):
+        with pytest.raises(UsageError, match="does not divide over 32"):
+            cuts(other, *ranks)
