@@ -104,7 +104,7 @@ from gpu_plan.planner.trace.recording.fit import fit
 from gpu_plan.planner.trace.recording.functions import DeviceFunctions, python_wrappers_open
 from gpu_plan.planner.trace.recording.origins import Origins
 from gpu_plan.planner.trace.recording.recorder import Held
-from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
+from gpu_plan.planner.trace.setup.checkpointing import own_reentrant, set_checkpointing
 from gpu_plan.planner.trace.setup.parameters import cast
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.trace.variant import Regime
@@ -294,7 +294,7 @@ class Window:
         if regime is not None:
             cast(model, regime)
         if self._request.checkpointing is not None:
-            set_checkpointing(model, self._request.checkpointing)
+            set_checkpointing(model, self._request.checkpointing, reentrant=own_reentrant(model))
 
     # -- the end ---------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ CASES = (
     Case(recipe="grpo", words=("--generations", "2", "--whole-logits")),
     Case(recipe="grpo", words=("--generations", "4", "--beta", "0.04", "--lora-rank", "4", "--whole-logits")),
     Case(recipe="dpo", words=("--lora-rank", "4", "--lora-dropout", "0.1")),
+    Case(recipe="dpo", words=("--reentrant",)),
+    Case(recipe="orpo", words=("--lora-rank", "4", "--reentrant")),
     Case(recipe="rloo", words=("--generations", "2", "--beta", "0.05")),
     Case(recipe="distill", words=("--teacher", "MODEL")),
     Case(recipe="dpo", words=("--accumulation", "2")),
@@ -239,7 +241,7 @@ def test_a_rollout_beside_an_engine_in_json(model: str, capsys: pytest.CaptureFi
     [
         (
             ("--recipe", "dpo2"),
-            "--recipe 'dpo2' is unknown: use sft, dpo, orpo, cpo, simpo, kto, reward, grpo, rloo, distill",
+            "--recipe 'dpo2' is unknown: use sft, dpo, orpo, cpo, simpo, kto, reward, grpo, rloo, distill, ppo",
         ),
         (("--recipe", "ppo", "--generations", "4"), "weighed by the critic, not against others of its prompt"),
         (("--recipe", "grpo", "--generations", "1"), "so 2 at least"),
@@ -273,6 +275,10 @@ def test_a_rollout_beside_an_engine_in_json(model: str, capsys: pytest.CaptureFi
         (("--recipe", "dpo", "--set", "recipe.logits=whole"), "is about --recipe grpo"),
         (("--set", "recipe.logits=whole"), "is about --recipe grpo"),
         (("--recipe", "dpo", "--set", "lora.dropout=0.1"), "add --peft lora"),
+        (
+            ("--recipe", "dpo", "--set", "checkpoint.reentrant=true", "--checkpointing", "none"),
+            "needs --checkpointing full, and --checkpointing none is given",
+        ),
         (("--recipe", "dpo", "--peft", "lora", "--set", "quant.double=true"), "add --peft qlora"),
         (("--recipe", "dpo", "--peft", "qlora", "--set", "quant.base=int8"), "is nf4 or in 16 bits"),
         (("--recipe", "dpo", "--lora-rank", "4"), "add --peft lora"),

@@ -61,6 +61,8 @@ class RealRun:
             return out
 
         def watched_backward(*args: Any, **kwargs: Any) -> Any:
+            if self._in_backward:  # of a reentrant checkpoint, inside the step's own
+                return backward(*args, **kwargs)
             self._in_backward = True
             if self._profile is not None and self._backward_passes == 0:
                 mark("backward")

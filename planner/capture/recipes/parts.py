@@ -65,6 +65,8 @@ class Job:
             found["model_init_kwargs"] = how
         if given.liger:
             found["use_liger_kernel"] = True
+        if given.reentrant:
+            found["gradient_checkpointing_kwargs"] = {"use_reentrant": True}
         if given.no_checkpointing:
             found["gradient_checkpointing"] = False
         return found
@@ -112,6 +114,7 @@ def parsed(*more: tuple[str, dict[str, Any]]) -> argparse.Namespace:
     parser.add_argument("--compute", default="bfloat16", help="torch dtype of autocast; float32: none")
     parser.add_argument("--weights", default="float32", help="torch dtype in which the models are loaded")
     parser.add_argument("--no-checkpointing", action="store_true")
+    parser.add_argument("--reentrant", action="store_true", help="checkpoints by torch's older way")
     parser.add_argument("--attention", default="", help="as transformers names it; empty: its own choice")
     parser.add_argument("--dequantize", action="store_true", help="MXFP4 weights as 16-bit ones")
     parser.add_argument("--cpu", action="store_true", help="on the host")

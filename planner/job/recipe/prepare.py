@@ -240,6 +240,7 @@ def _arguments(given: RecipeGiven, source: ModelSource, precision: Precision) ->
     words += ["--attention", given.attention] if given.attention else []
     words += ["--four-bits"] if given.four_bits else []
     words += ["--liger"] if given.liger else []
+    words += ["--reentrant"] if given.reentrant else []
     words += ["--whole-logits"] if given.whole_logits else []
     stored = (source.config or {}).get("quantization_config")
     packed = isinstance(stored, Mapping) and stored.get("quant_method") == _PACKED

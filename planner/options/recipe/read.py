@@ -21,7 +21,8 @@ _SCRIPTS = (
 """What the recipe's own script and its engine are told, and nobody else."""
 _STACK, _PACKED = "trl", "nf4"
 DROPOUT, DOUBLE, BASE = "lora.dropout", "quant.double", "quant.base"
-SCRIPT_SETTINGS = (LIGER, LOGITS, DROPOUT, DOUBLE, BASE)
+REENTRANT = "checkpoint.reentrant"
+SCRIPT_SETTINGS = (LIGER, LOGITS, DROPOUT, DOUBLE, BASE, REENTRANT)
 """Keys of `--set` that the recipe's own script is told, and nobody else."""
 DEFAULT_LEN = 512
 """Tokens of prompt and of completion each, where neither is given."""
@@ -56,6 +57,8 @@ class RecipeGiven:
     """Whether logits of the completions are made whole, as ms-swift's trainer makes them."""
     liger: bool = False
     """Whether Liger's kernels replace the trained model's layers: `use_liger_kernel`."""
+    reentrant: bool = False
+    """Whether checkpoints are torch's reentrant ones: `gradient_checkpointing_kwargs` of the trainer."""
     engine: EngineGiven | None = None
     """What generates beside the trainer; None: the model's own `generate`, or nothing."""
     words: tuple[tuple[str, str], ...] = ()
@@ -105,6 +108,8 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
     if not Peft(peft).adapts and (rank is not None or "lora-targets" in words):
         raise UsageError("--lora-rank and --lora-targets are about adapters: add --peft lora")
     own = _own_settings(recipe, settings, Peft(peft))
+    if own.get(REENTRANT) == "true" and (chosen := words.get("checkpointing", "full").lower()) != "full":
+        raise UsageError(f"--set {REENTRANT}=true needs --checkpointing full, and --checkpointing {chosen} is given")
     prompt, completion = lengths_of(words)
     generations = _generations(words, recipe)
     batch = positive(words.get("micro-batch"), "--micro-batch") or recipe.least_batch
@@ -130,6 +135,7 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
         double_quant=own.get(DOUBLE) == "true",
         whole_logits=own.get(LOGITS) == WHOLE,
         liger=own.get(LIGER) == "true",
+        reentrant=own.get(REENTRANT) == "true",
         words=tuple((name, value) for name, value in words.items() if name not in _SCRIPTS),
     )
 
@@ -159,7 +165,8 @@ def _recipe(word: str) -> Recipe:
     if name in CALLED:
         raise UsageError(f"--recipe {name}: its memory is that of --recipe {CALLED[name]}, as it is called here")
     if name not in RECIPES:
-        raise UsageError(f"--recipe {word[:40]!r} is unknown: use {', '.join(RECIPES)}.{did_you_mean(name, RECIPES)}")
+        known = (*RECIPES, PPO)
+        raise UsageError(f"--recipe {word[:40]!r} is unknown: use {', '.join(known)}.{did_you_mean(name, known)}")
     return RECIPES[name]
 
 

@@ -64,6 +64,18 @@ def set_checkpointing(
             _bind_inputs(model)
 
 
+def own_reentrant(model: Any) -> bool:
+    """Whether a model's checkpoints, as its own script switched them on, are torch's reentrant ones.
+
+    transformers modeling_utils.py: _set_gradient_checkpointing hangs the function with its arguments on each layer.
+    """
+    for module in model.modules():
+        function = vars(module).get("_gradient_checkpointing_func")
+        if isinstance(function, functools.partial):
+            return bool(function.keywords.get("use_reentrant", False))
+    return False
+
+
 def _switch_diffusers(model: Any, mode: Checkpointing) -> None:
     if mode is Checkpointing.NONE:
         model.disable_gradient_checkpointing()
