@@ -112,6 +112,8 @@ class StackTraits:
     """Whether its selective checkpointing computes every second matrix product of a layer again."""
     selective_keeps: tuple[str, ...] = ()
     """Operators that its selective checkpointing keeps beside products and attention, in ATen or among collectives."""
+    reentrant: bool = False
+    """Whether its checkpoints are torch's reentrant ones, unless told otherwise."""
     leanest: bool = False
     """Whether it is what people change to where a model with adapters does not fit one device."""
     turn: int = 0

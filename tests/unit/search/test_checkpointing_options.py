@@ -86,6 +86,21 @@ def test_reentrant_checkpoints_are_followed_where_each_rank_computes_the_whole_m
     assert not is_reentrant(found["ddp"], workload(checkpointing=Checkpointing.FULL))
 
 
+def test_a_stack_s_own_checkpoints_are_reentrant_unless_told_otherwise() -> None:
+    """LLaMA-Factory's `use_reentrant_gc` is on."""
+    own = workload(stack=Stack("llama-factory"), checkpointing=Checkpointing.FULL)
+    other = workload("checkpoint.reentrant=false", stack=Stack("llama-factory"), checkpointing=Checkpointing.FULL)
+    found = {
+        family.strategy.name: family
+        for family in families(own, parse_cluster("8xH100"), True)
+        if family.copy_ranks == 1
+    }
+    assert is_reentrant(found["ddp"], own)
+    assert not is_reentrant(found["ddp"], other)
+    (said,) = reentrant_notes(found["zero3"], own)
+    assert said.startswith("stack llama-factory: checkpoints of ZeRO-3")
+
+
 def test_reentrant_checkpoints_are_full_ones() -> None:
     for other in ("none", "selective"):
         with pytest.raises(UsageError, match=r"checkpoint\.reentrant=true needs --checkpointing full"):

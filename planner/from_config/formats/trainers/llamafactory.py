@@ -100,6 +100,10 @@ def _checkpointing(reading: Reading, table: Table) -> None:
         raise reading.contradiction("gradient_checkpointing and disable_gradient_checkpointing are both true")
     source = "disable_gradient_checkpointing: true" if off else f"{_WHOSE} checkpoints unless told not to"
     reading.say("checkpointing", "none" if off else "full", source)
+    older = table.flag("use_reentrant_gc")
+    if not off and (older is False or reading.several):  # of one model the stack says it by itself
+        told = f"{_WHOSE}'s default" if older is None else f"use_reentrant_gc: {str(older).lower()}"
+        reading.set("checkpoint.reentrant", older is not False, told)
     if table.flag("use_unsloth_gc"):
         reading.approximate("use_unsloth_gc: true: what is kept is offloaded there, planned is that it stays")
 

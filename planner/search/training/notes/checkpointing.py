@@ -41,20 +41,26 @@ def checkpoint_every(checkpointing: Checkpointing, workload: Workload) -> int:
 def is_reentrant(family: Family, workload: Workload) -> bool:
     """Whether a step's checkpoints are reentrant ones: where each rank computes the whole model with weights of its
     own, so that no hook of a strategy hangs on how a layer is run again."""
-    if family.checkpointing is not Checkpointing.FULL or workload.setting(REENTRANT, "false") != "true":
+    if family.checkpointing is not Checkpointing.FULL or not _asked(workload):
         return False
     whole = family.copy_ranks == 1 and family.strategy.traits.stage < _SHARDED
     return whole and compilation_of(workload, family.strategy.name) is None
 
 
+def _asked(workload: Workload) -> bool:
+    """Whether checkpoints are to be reentrant: as given, or as the stack has them."""
+    return workload.setting(REENTRANT, str(workload.stack.traits.reentrant).lower()) == "true"
+
+
 def reentrant_notes(family: Family, workload: Workload) -> tuple[str, ...]:
     """How a loop gets reentrant checkpoints, or that they are counted as others."""
-    if family.checkpointing is not Checkpointing.FULL or workload.setting(REENTRANT, "false") != "true":
+    if family.checkpointing is not Checkpointing.FULL or not _asked(workload):
         return ()
     if not is_reentrant(family, workload):
         compiled = compilation_of(workload, family.strategy.name) is not None
         where = "a compiled step" if compiled else family.title
-        return (f"--set {REENTRANT}=true: checkpoints of {where} are counted as those that are not reentrant",)
+        given = f"--set {REENTRANT}=true" if workload.setting(REENTRANT, "") else f"stack {workload.stack}"
+        return (f"{given}: checkpoints of {where} are counted as those that are not reentrant",)
     if workload.stack.traits.is_trainer:
         return ()
     return (
