@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.from_config.formats.shared import say_otherwise
+from gpu_plan.planner.from_config.beside import say_beside
 from gpu_plan.planner.from_config.formats.trainers.llamafactory_ppo import as_ppo
 from gpu_plan.planner.from_config.harmless import harmless
 from gpu_plan.planner.from_config.jobs import as_recipe, job_of
@@ -15,7 +15,6 @@ from gpu_plan.planner.from_config.shell.spread import Spread
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.unread import strange
 from gpu_plan.planner.strategy.known import unsharded
-from gpu_plan.planner.workload.precisions import PLAIN_PRECISION
 from gpu_plan.planner.workload.recipes import PPO
 
 _ORDER = (
@@ -116,7 +115,7 @@ def _inside(names: Iterable[str], content: Mapping[str, object]) -> Iterable[str
 
 
 def _converted(reading: Reading, kind: Kind, signs: Iterable[str], path: str) -> Converted:
-    _say_beside(reading)
+    say_beside(reading)
     options = sorted(
         reading.said.values(), key=lambda said: (said.setting, said.option if said.setting else _place(said.option))
     )
@@ -136,24 +135,6 @@ def _converted(reading: Reading, kind: Kind, signs: Iterable[str], path: str) ->
         not_understood=tuple(key for key, says in passed_over.items() if says and not harmless(key)),
         notes=tuple(reading.notes),
     )
-
-
-_BESIDE = {
-    "torch_empty_cache_steps": "planned without emptying the allocator's cache",
-    "full_determinism": "planned with kernels that need not be deterministic",
-    "neftune_noise_alpha": "planned without noise on the embeddings",
-    "noisy_embedding_alpha": "planned without noise on the embeddings",
-    "group_by_length": "planned with rows of the whole length, as without it",
-}
-"""What any of the kinds that the Trainer runs may have, and no plan follows."""
-
-
-def _say_beside(reading: Reading) -> None:
-    say_otherwise(reading, reading.table, _BESIDE)
-    if reading.value("precision") == PLAIN_PRECISION:
-        say_otherwise(
-            reading, reading.table, {"tf32": "planned at the rates of full precision, of which TF32's are the fast end"}
-        )
 
 
 def _place(option: str) -> str:

@@ -152,7 +152,7 @@ def command_line(text: str, where: str) -> str:
     )
 
 
-_DECIDE = """
+_DECIDING = """
     batch_size micro_batch_size train_batch_size train_micro_batch_size per_device_batch_size
     per_device_train_batch_size local_batch_size device_batch_size mini_batch_size global_batch_size
     grad_accum grad_accum_steps gradient_accumulation gradient_accumulation_steps accumulate_grad_batches
@@ -162,6 +162,7 @@ _DECIDE = """
     activation_checkpointing tp_size ep_size pp_size n_layer n_layers num_layers n_embd d_model hidden_size
     target_modules use_qlora use_lora
 """
+DECIDING = frozenset(_DECIDING.split())
 """What decides memory wherever it stands: a reader that knows none of a file's such words reads another tool's file."""
 _MANY = 2
 """One may be a word of the data's or of a model's; two are a job that was not read."""
@@ -169,7 +170,7 @@ _MANY = 2
 
 def strange(keys: Iterable[str]) -> tuple[str, ...]:
     """Those keys that decide memory in any tool, of what was not understood; none where they are too few to tell."""
-    found = tuple(key for key in keys if key.rpartition(".")[2].rpartition(" ")[2] in _DECIDE.split())
+    found = tuple(key for key in keys if key.rpartition(".")[2].rpartition(" ")[2] in DECIDING)
     return found if len(found) >= _MANY else ()
 
 

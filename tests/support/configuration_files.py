@@ -172,7 +172,8 @@ wandb_project:
 """,
         f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer paged-adamw-8bit --micro-batch 2"
         " --grad-accum 4 --seq-len 4096 --checkpointing full --attention flash --peft qlora --lora-rank 32"
-        " --lora-targets all-linear --stack axolotl --set lora.dropout=0.05 --set quant.double=true",
+        " --lora-targets all-linear --stack axolotl --set checkpoint.reentrant=true --set lora.dropout=0.05"
+        " --set quant.double=true",
     ),
     "axolotl-full.yml": (
         f"""
@@ -223,7 +224,7 @@ flash_attn: fa2
 """,
         f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer adamw-fused --micro-batch 1"
         " --grad-accum 8 --seq-len 1024 --checkpointing full --attention flash --peft lora --lora-rank 16"
-        " --lora-targets all-linear --stack llama-factory",
+        " --lora-targets all-linear --stack llama-factory --set checkpoint.reentrant=true",
     ),
     "llamafactory-full.yaml": (
         f"""

@@ -1,6 +1,6 @@
 """`plan from-config` on each drawn configuration, against what was expected of it.
 
-    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held|third|...|seventh]
+    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|again|held again|...]
 
 Each file is read on eight H100s, or on as many as it says itself. It ends
 
@@ -26,6 +26,8 @@ from gpu_plan.cli import main as plan
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "results"
 ENDS = ("right", "wrong", "guessed", "refused")
+AGAIN = "again"
+"""What the stages end in that judge every draw on one state of the code: their flaws are listed."""
 Expected = Mapping[str, Any]
 
 
@@ -86,14 +88,15 @@ def table(stages: Mapping[str, list[dict[str, str]]]) -> str:
     lines += ["| repository | " + " | ".join(f"right {stage}" for stage in stages) + " |"]
     lines += ["|---|" + "---|" * len(stages)]
     last = list(stages.values())[-1]
-    corrected = [row for row in last if row["corrected"]]
+    everywhere = [rows for stage, rows in stages.items() if stage.endswith(AGAIN)] or [last]
+    corrected = [row for rows in everywhere for row in rows if row["corrected"]]
     if corrected:
         lines[-2:-2] = [f"Expectations corrected after a first run, with the tool's source: {len(corrected)}.", ""]
     for name in sorted({row["repository"] for rows in stages.values() for row in rows}):
         of = [[row["end"] == "right" for row in rows if row["repository"] == name] for rows in stages.values()]
         shown = [f"{sum(ends)} of {len(ends)}" if ends else "" for ends in of]
         lines.append(f"| {name} | {' | '.join(shown)} |")
-    flaws = [row for row in last if row["end"] != "right"]
+    flaws = [row for rows in everywhere for row in rows if row["end"] != "right"]
     if flaws:
         lines += ["", "## What is not right", "", "| file | end | why |", "|---|---|---|"]
         lines += [f"| {row['repository']}/{row['path']} | {row['end']} | {_cell(row['why'])} |" for row in flaws]

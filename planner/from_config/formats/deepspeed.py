@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpu_plan.planner.from_config.formats.shared import clipping, other_optimizer, say_mixed
+from gpu_plan.planner.from_config.formats.shared import clipping, other_optimizer, say_mixed, say_otherwise
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.signs import several
 from gpu_plan.planner.from_config.table import AUTO, MOST, Table
@@ -63,6 +63,10 @@ def read_deepspeed(reading: Reading, table: Table) -> None:
     _batch(reading, table)
     _optimizer(reading, table.table("optimizer"))
     clipping(reading, table.rate("gradient_clipping"), "gradient_clipping")
+    say_otherwise(reading, table, {"wall_clock_breakdown": "planned without the synchronisations of its timers"})
+    profiler = table.table("flops_profiler") if isinstance(table.peek("flops_profiler"), Mapping) else None
+    if profiler is not None:
+        say_otherwise(reading, profiler, {"enabled": "planned without a profiler"})
     for name in _NOT_PLANNED:
         value = table.raw(name)
         if value in (None, "", 0, 1, False):
@@ -99,6 +103,9 @@ def _zero(reading: Reading, zero: Table | None) -> None:
     overlap = zero.flag("overlap_comm")
     if overlap is not None and overlap is not (stage == 3):
         reading.set("zero.overlap_comm", overlap, f"{zero.name('overlap_comm')}: {str(overlap).lower()}")
+    if zero.flag("round_robin_gradients") and reading.value("offload") not in (None, "none"):
+        # runtime/zero/stage_1_and_2.py: the order in which gradients are copied to the host
+        reading.approximate(f"{zero.name('round_robin_gradients')}: true: planned with gradients copied in their order")
     for key in _ON:
         if zero.flag(key) is False:
             reading.approximate(f"{zero.name(key)}: false: planned with DeepSpeed's default, true")

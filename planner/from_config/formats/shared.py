@@ -17,6 +17,8 @@ ATTENTION: Mapping[str, str] = {
 }
 """`--attention` by transformers' `attn_implementation`."""
 
+REENTRANT = "gradient_checkpointing_kwargs.use_reentrant"
+
 DTYPES: Mapping[str, str] = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp32": "float32"}
 """torch's name by what files write for a model's type."""
 
@@ -173,6 +175,20 @@ def say_otherwise(reading: Reading, table: Table, keys: Mapping[str, str]) -> No
             continue
         shown = f": {value}" if isinstance(value, str | int | float) else ""
         reading.approximate(f"{table.name(key)}{shown}: {instead}")
+
+
+def use_reentrant(arguments: object) -> bool | None:
+    """What gradient_checkpointing_kwargs say; None for nothing."""
+    given = arguments.get("use_reentrant") if isinstance(arguments, Mapping) else None
+    return given if isinstance(given, bool) else None
+
+
+def say_reentrant(reading: Reading, given: bool | None, key: str, *, default: bool, whose: str) -> None:
+    """Whether layers that are checkpointed in full are so by reentrant checkpoints; `default` where `key` is not."""
+    if reading.value("checkpointing") != "full":
+        return
+    if default if given is None else given:
+        reading.set("checkpoint.reentrant", True, f"{whose}'s default" if given is None else f"{key}: true")
 
 
 def clipping(reading: Reading, value: float | None, source: str) -> None:

@@ -27,7 +27,8 @@ def test_keys_without_a_meaning_are_all_listed(tmp_path: Path, capsys: pytest.Ca
     path = tmp_path / "a.yaml"
     path.write_text(FILES["axolotl-qlora.yml"][0])
     _, out, _ = words(path, capsys)
-    assert "Changes neither memory nor time (3 keys): datasets, sample_packing, wandb_project" in out
+    assert "Changes neither memory nor time (2 keys): datasets, wandb_project" in out
+    assert "sample_packing: true: rows are full, as planned" in out
     assert "Not understood" not in out
     assert "on one GPU that is --strategy single, on more --strategy ddp" in out
     path.write_text(FILES["zero2.json"][0])

@@ -138,3 +138,42 @@ def test_files_that_are_no_registry(
     code, out, err = ran(text, "f", tmp_path, capsys, monkeypatch)
     assert (code, out) == (2, ""), err
     assert err.count("\n") == 1
+
+
+WHOLE = """
+def debug() -> Trainer.Config:
+    return Trainer.Config(
+        loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=f())),
+        hf_assets_path="./assets/hf/Llama-3.1-8B",
+        model_spec=model_registry("8B", converters=[Float8LinearConverter.Config(model_compile_enabled=True)]),
+        optimizer=OptimizersContainer.Config(param_groups=[
+            ParamGroupConfig(pattern="a", optimizer_name="Adam"), ParamGroupConfig(pattern="b", optimizer_name="AdamW"),
+        ], implementation="foreach"),
+        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=2 * 8192, max_context_length=8192),
+        validator=Validator.Config(enable=True, freq=5, dataloader=GrainDataLoader.Config(dataset=packed)),
+        debug=DebugConfig(detect_anomaly=True, seed=1),
+        override=OverrideConfig(imports=["x"]),
+        checkpoint=CheckpointManager.Config(interval=10),
+    )
+"""
+
+
+def test_every_part_of_a_registry_is_read_or_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config_registry.py"
+    path.write_text(WHOLE)
+    assert main(["from-config", str(path), "--config", "debug", "--gpus", "8xH100", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["options"]["optimizer"] == "adamw"
+    assert found["settings"]["eval.batch"] == "2"
+    lines = " ".join(found["approximated"])
+    for word in ("ChunkedLossWrapper", "recipe_name: rowwise", "detect_anomaly", "CUDA graphs"):
+        assert word in lines
+    assert found["not_understood"] == ["override"]
+    assert {"validator.freq", "validator.dataloader", "debug.seed", "checkpoint.interval"} <= set(found["passed_over"])
+
+
+def test_groups_of_another_optimizer_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config_registry.py"
+    path.write_text(WHOLE.replace('optimizer_name="AdamW"', 'optimizer_name="DistMuon"'))
+    assert main(["from-config", str(path), "--config", "debug", "--gpus", "8xH100"]) != 0
+    assert "the optimizer of param_groups is DistMuon" in capsys.readouterr().err

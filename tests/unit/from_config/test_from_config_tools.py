@@ -87,14 +87,14 @@ FILES: dict[str, tuple[str, str, str]] = {
         "litgpt",
         "meta-llama/Llama-2-7b-hf --gpus 8xH100 --strategy fsdp --precision bf16 --optimizer adamw --micro-batch 2"
         " --grad-accum 4 --seq-len 512 --checkpointing full --peft lora --lora-rank 32"
-        " --lora-targets q_proj,k_proj,v_proj --stack STACK",
+        " --lora-targets q_proj,k_proj,v_proj --stack STACK --set eval.batch=2",
     ),
     "lora_alone.yaml": (
         LIT.replace("DEVICES", "1"),
         "litgpt",
         "meta-llama/Llama-2-7b-hf --gpus 1xH100 --strategy single --precision bf16 --optimizer adamw --micro-batch 2"
         " --grad-accum 32 --seq-len 512 --checkpointing none --peft lora --lora-rank 32"
-        " --lora-targets q_proj,k_proj,v_proj --stack STACK",
+        " --lora-targets q_proj,k_proj,v_proj --stack STACK --set eval.batch=2",
     ),
     "sft.json": (
         '{"model": "Qwen/Qwen2.5-7B-Instruct", "tuner_type": "lora", "torch_dtype": "bfloat16", "max_length": 2048,'
@@ -102,7 +102,8 @@ FILES: dict[str, tuple[str, str, str]] = {
         "ms-swift",
         "Qwen/Qwen2.5-7B-Instruct --gpus 8xH100 --strategy zero2 --offload optimizer --precision bf16-mixed"
         " --optimizer adamw-fused --micro-batch 1 --grad-accum 2 --seq-len 2048 --checkpointing full --attention flash"
-        " --peft lora --lora-rank 8 --lora-targets all-linear --stack STACK --set lora.dropout=0.05",
+        " --peft lora --lora-rank 8 --lora-targets all-linear --stack STACK --set checkpoint.reentrant=true"
+        " --set lora.dropout=0.05",
     ),
     "lora_text.yaml": (
         "model: unsloth/Qwen2.5-0.5B\ntraining: {batch_size: 2, max_seq_length: 1024, train_on_completions: false,"

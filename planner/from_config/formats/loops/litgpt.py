@@ -59,6 +59,9 @@ def read(reading: Reading) -> None:
     if adapts:
         _adapters(reading, table, packed)
     clipping(reading, train.rate("max_norm"), "train.max_norm")
+    # litgpt 0.5 finetune/lora.py, pretrain.py: fit evaluates before its first step and every eval.interval, by batches
+    # of the same loader's size.
+    reading.set("eval.batch", int(reading.value("micro-batch") or 1), f"{_WHOSE} evaluates by micro batches")
     if pretrains:
         reading.approximate("litgpt compiles what it pretrains: planned without compilation")
 

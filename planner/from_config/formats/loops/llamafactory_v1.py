@@ -47,6 +47,7 @@ def read(reading: Reading) -> None:
             f"{table.where}: cp_size above 1 is not planned as LLaMA-Factory does it: say the job with the options of"
             " `plan MODEL`, of which --cp is the nearest"
         )
+    table.raw("cp_mode")  # of use beside cp_size alone
     kind = table.word("model_class") or "llm"
     if kind != "llm":
         raise UsageError(
@@ -113,6 +114,11 @@ def _spread(reading: Reading, table: Table) -> None:
         raise reading.contradiction(f"dist_config.name: {name} is not planned for: fsdp2 and deepspeed are")
     if (table.count("mp_replicate_size") or 1) > 1:
         raise reading.contradiction("mp_replicate_size above 1 is not planned for")
+    # v1/accelerator/interface.py: each must be the number of processes where nothing replicates and no cp_size is
+    sizes = {key: size for key in ("mp_shard_size", "dp_size") if (size := table.count(key))}
+    if len(set(sizes.values())) > 1:
+        raise reading.contradiction("mp_shard_size and dp_size are each the number of processes, and differ")
+    reading.processes = next(iter(sizes.values()), None)
 
 
 def _optimizer(reading: Reading, table: Table) -> None:

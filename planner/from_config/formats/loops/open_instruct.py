@@ -1,7 +1,7 @@
 """open-instruct's YAML, of `open_instruct/finetune.py`: Accelerate runs the loop, defaults are not the Trainer's.
 
-Meanings and defaults, of 2026-08: open_instruct/finetune.py (FlatArguments, main), open_instruct/model_utils.py
-(detect_hf_attn_implementation). How the model is spread is said by the launch command.
+Meanings and defaults, of 0.3.0 (e6c3044a): open_instruct/finetune.py (FlatArguments, main),
+open_instruct/model_utils.py (detect_hf_attn_implementation). How the model is spread is said by the launch command.
 """
 
 from gpu_plan.planner.from_config.formats.shared import (
@@ -70,7 +70,8 @@ def _adapters(reading: Reading, table: Table) -> None:
     packed = bool(table.flag("use_qlora"))
     eight = bool(table.flag("use_8bit_optimizer"))
     if packed:
-        # open_instruct/finetune.py: bitsandbytes' AdamW, paged, in 8 or 32 bits.
+        # open_instruct/finetune.py, main: bitsandbytes.optim.AdamW(optim_bits=8 or 32, is_paged=True) under use_qlora
+        # alone; use_8bit_optimizer by itself has no effect.
         path = f"bitsandbytes.optim.PagedAdamW{'8bit' if eight else ''}"
         source = "use_8bit_optimizer: true" if eight else "use_qlora: true, bitsandbytes' paged AdamW of 32 bits"
         say_component_optimizer(reading, path, source, fused=False)

@@ -4,6 +4,8 @@ Meanings and defaults, of 0.2.2: torchtitan/config/job_config.py, models/*/infra
 that are left, fp32 weights computed in bfloat16), distributed/activation_checkpoint.py.
 """
 
+from collections.abc import Mapping
+
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.from_config.formats.hub_names import hub_id
 from gpu_plan.planner.from_config.formats.shared import (
@@ -45,6 +47,14 @@ _FLAVORS = {
     **{("qwen3", size): f"Qwen/Qwen3-{size}" for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B")},
 }  # fmt: skip
 """The hub's model of the same sizes where no folder names one: torchtitan/models/{llama3,qwen3}/__init__.py."""
+_OF_DEBUGGING = {
+    "deterministic": "planned with kernels that need not be deterministic",
+    "moe_force_load_balance": "planned with tokens as the routers spread them",
+    "detect_anomaly": "planned without anomaly detection",
+    "batch_invariant": "planned with kernels that are not batch invariant",
+}
+_OF_PROFILING = dict.fromkeys(("enable_profiling", "enable_memory_snapshot"), "planned without a profiler")
+_OF_SAVING = {"async_mode": "planned without the copy of weights and states that waits on the host to be written"}
 _OPTIMIZERS = {"fused": "adamw_torch_fused", "foreach": "adamw_torch", "for-loop": "adamw_hf"}
 
 
@@ -60,9 +70,22 @@ def read(reading: Reading) -> None:
     _checkpointing(reading, _inner(reading, "activation_checkpoint"))
     norm = training.rate("max_norm")
     clipping(reading, 1.0 if norm is None else norm, "training.max_norm")
-    _evaluation(reading, _inner(reading, "validation"))
+    _evaluation(reading, _inner(reading, "validator" if reading.table.has("validator") else "validation"), training)
     for place in (training, _inner(reading, "debug")):
-        say_otherwise(reading, place, {"deterministic": "planned with kernels that need not be deterministic"})
+        say_otherwise(reading, place, _OF_DEBUGGING)
+    for name in ("profiling", "profiler"):
+        say_otherwise(reading, _inner(reading, name), _OF_PROFILING)
+    saving = _inner(reading, "checkpoint")
+    if (saving.word("async_mode") or "disabled") != "disabled":
+        say_otherwise(reading, saving, _OF_SAVING)
+    _graphs(reading, training)
+    loss = _inner(reading, "loss").word("name")
+    if loss == "ChunkedLossWrapper":  # torchtitan/components/loss.py
+        reading.approximate(
+            "loss: ChunkedLossWrapper: planned with whole logits, of which it holds an eighth at a time"
+        )
+    elif loss not in (None, "CrossEntropyLoss"):
+        reading.approximate(f"loss: {loss}: planned as cross entropy")
     compilation = _inner(reading, "compile")
     compilation.raw("components")
     if compilation.flag("enable") or training.flag("compile"):
@@ -205,7 +228,7 @@ def _precision(reading: Reading, model: Table, training: Table) -> None:
     older = _inner(reading, "float8").flag("enable_float8_linear")  # until 0.0.2
     if older or any("float8" in name for name in converters):
         say_mixed(reading, "fp8", "float8.enable_float8_linear: true" if older else "model.converters: float8")
-        _gathers(reading, _inner(reading, "float8"))
+        _gathers(reading, _float8(reading))
     elif (training.word("dtype") or "float32") == "bfloat16":
         reading.say("precision", pure_in("bfloat16"), "training.dtype: bfloat16")
     elif (training.word("mixed_precision_param") or "bfloat16") == "float32":
@@ -220,10 +243,25 @@ def _precision(reading: Reading, model: Table, training: Table) -> None:
         reading.approximate(f"model.converters: {','.join(others)}: planned without")
 
 
+def _float8(reading: Reading) -> Table:
+    """`quantize.linear.float8` in 0.2, `float8` before."""
+    linear = _within(_inner(reading, "quantize"), "linear")
+    inner = None if linear is None else _within(linear, "float8")
+    return _inner(reading, "float8") if inner is None else inner
+
+
+def _within(table: Table, key: str) -> Table | None:
+    return table.table(key) if isinstance(table.peek(key), Mapping) else None
+
+
 def _gathers(reading: Reading, float8: Table) -> None:
     """torchtitan components/quantization/float8.py: a recipe leaves enable_fsdp_float8_all_gather as it is by itself,
     false."""
     key, recipe = "enable_fsdp_float8_all_gather", float8.word("recipe_name")
+    for passed in ("precompute_float8_dynamic_scale_for_fsdp", "force_recompute_fp8_weight_in_bwd"):
+        say_otherwise(reading, float8, {passed: "planned without"})
+    if float8.names("filter_fqns"):
+        reading.approximate(f"{float8.name('filter_fqns')}: planned with every linear layer but the head in float8")
     gathers = bool(float8.flag(key)) and recipe is None
     if recipe not in (None, "tensorwise"):
         reading.approximate(f"float8.recipe_name: {recipe}: planned with one scale for each tensor")
@@ -232,13 +270,33 @@ def _gathers(reading: Reading, float8: Table) -> None:
         reading.set("fp8.all_gather", gathers, source if recipe is None else f"float8.recipe_name: {recipe}")
 
 
-def _evaluation(reading: Reading, validation: Table) -> None:
-    """Forward passes between steps: torchtitan components/validate.py, config/job_config.py (Validation)."""
+def _evaluation(reading: Reading, validation: Table, training: Table) -> None:
+    """Forward passes between steps: torchtitan 0.2 config/job_config.py (Validation: 8 samples of 2048 tokens unless
+    written, whatever the training's are), hf_datasets/text_datasets.py; where batches are counted in tokens,
+    trainer.py hands the training's own on."""
     on = validation.flag("enable") or validation.flag("enabled")
-    size = validation.count("local_batch_size")
-    if on:
-        source = f"local_batch_size: {size}" if size else f"{_WHOSE}'s default"
-        reading.set("eval.batch", size or 8, f"validation.enable: true, {source}")
+    size, length = validation.count("local_batch_size"), validation.count("seq_len")
+    if not on:
+        return
+    if training.has(_TOKENS) or training.has(_CONTEXT):
+        reading.set(
+            "eval.batch", int(reading.value("micro-batch") or 1), f"{validation.name('enable')}: true, as in training"
+        )
+        return
+    source = f"local_batch_size: {size}" if size else f"{_WHOSE}'s default"
+    reading.set("eval.batch", size or 8, f"validation.enable: true, {source}")
+    planned = int(reading.value("seq-len") or 0)
+    if (length or 2048) != planned:
+        written = f"validation.seq_len: {length or 2048}{'' if length else f', {_WHOSE} default'}"
+        reading.approximate(f"{written}: evaluation is planned with rows of {planned} tokens, as the training has")
+
+
+def _graphs(reading: Reading, training: Table) -> None:
+    """Since 2026-08 (f84224af, #3559) its trainer captures forward and backward as CUDA graphs unless told not to:
+    torchtitan/trainer.py, distributed/cudagraph.py. Files that count batches in tokens are of that time."""
+    off = training.flag("disable_cuda_graphs")
+    if not off and (training.has(_TOKENS) or off is False):
+        reading.approximate("training.disable_cuda_graphs is not set: planned without CUDA graphs and their pool")
 
 
 def _optimizer(reading: Reading, optimizer: Table) -> None:

@@ -47,12 +47,73 @@ def _tables(trainer: Call, where: str) -> dict[str, object]:
     for key in ("training", "parallelism", "compile"):
         if key in given:
             found[key] = _plain(given[key], f"{where}, {key}")
-    found["optimizer"] = {"name": "AdamW"}
-    optimizer = given.get("optimizer")
-    if isinstance(optimizer, Call) and optimizer.name != "default_adamw":
-        found["optimizer"] = {"name": optimizer.name}
+    found["optimizer"] = _optimizer(given, where)
     found["activation_checkpoint"] = _checkpointing(given, where)
+    float8 = _float8(given)
+    if float8 is not None:
+        found["float8"] = float8
+    for key in _BESIDE:
+        if isinstance(given.get(key), Call):
+            found[key] = _open(given[key])
+    loss = given.get("loss")
+    if isinstance(loss, Call):
+        found["loss"] = {"name": loss.name}
+    for key in sorted(given.keys() - _READ - found.keys()):
+        found[key] = COMPUTED  # said to be there, and nothing more
     return found
+
+
+_READ = frozenset((
+    "model_spec", "hf_assets_path", "training", "parallelism", "compile", "optimizer", "activation_checkpoint", "loss",
+))  # fmt: skip
+_BESIDE = (
+    "validator", "debug", "profiler", "checkpoint", "metrics", "lr_scheduler", "dataloader", "comm", "tokenizer",
+)  # fmt: skip
+"""Parts whose own words are told, as tables."""
+COMPUTED = "(computed)"
+"""What stands for a value that is not known, where none decides the plan."""
+
+
+def _open(value: object) -> object:
+    """A part's named values; what is computed is told as such."""
+    if not isinstance(value, Call):
+        return COMPUTED if isinstance(value, Unknown) else value
+    return {key: COMPUTED if isinstance(item, Call | list) else _open(item) for key, item in value.named.items()}
+
+
+def _optimizer(given: Mapping[str, object], where: str) -> dict[str, object]:
+    """`default_adamw`, or groups of parameters that one optimizer has: components/optimizer/optimizer.py."""
+    optimizer = given.get("optimizer")
+    if not isinstance(optimizer, Call) or optimizer.name == "default_adamw":
+        return {"name": "AdamW"}
+    if optimizer.name != "OptimizersContainer":
+        return {"name": optimizer.name}
+    groups = optimizer.named.get("param_groups")
+    calls = [group for group in groups if isinstance(group, Call)] if isinstance(groups, list) else []
+    named = [group.named.get("optimizer_name") for group in calls]
+    strange = next((name for name in named if name not in ("Adam", "AdamW")), None)
+    if not named or strange is not None:
+        what = f"is {strange}" if isinstance(strange, str) else "is computed, or none"
+        raise InputError(f"{where}: the optimizer of param_groups {what}: Adam and AdamW are planned")
+    way = optimizer.named.get("implementation", "fused")
+    return {"name": "AdamW", "implementation": way if isinstance(way, str) else COMPUTED}
+
+
+def _float8(given: Mapping[str, object]) -> dict[str, object] | None:
+    """Words of Float8LinearConverter: since 2026-04 (#3127) its recipe is `rowwise` unless written."""
+    spec = given.get("model_spec")
+    converters = spec.named.get("converters") if isinstance(spec, Call) else None
+    named = [item for item in converters if isinstance(item, Call)] if isinstance(converters, list) else []
+    found = next((item for item in named if item.name.startswith("Float8Linear")), None)
+    if found is None:
+        return None
+    words: dict[str, object] = {
+        key: value for key, value in found.named.items() if key in _FLOAT8 and isinstance(value, str | bool | list)
+    }
+    return words if "enable_fsdp_float8_all_gather" in found.named else {"recipe_name": "rowwise", **words}
+
+
+_FLOAT8 = ("enable_fsdp_float8_all_gather", "precompute_float8_dynamic_scale_for_fsdp", "recipe_name", "filter_fqns")
 
 
 def _model(given: Mapping[str, object], where: str) -> dict[str, object]:

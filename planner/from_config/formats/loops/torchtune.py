@@ -5,6 +5,7 @@ counterparts (pure types, FSDP2 above one device), torchtune/_recipe_registry.py
 name), torchtune/models/llama3/_model_builders.py and its like.
 """
 
+import re
 from collections.abc import Mapping
 
 from gpu_plan.planner.errors import UsageError
@@ -42,7 +43,11 @@ _OTHERWISE = {
     "enable_fp8_training": "planned without float8",
     "custom_sharded_layers": "planned with one unit per layer, and the rest",
     "ac_mode": "planned with every layer checkpointed",
+    "enable_async_checkpointing": "planned without the copy of weights and states that waits on the host to be written",
+    "resize_token_embeddings": "planned with the model's own vocabulary",
 }
+_PASSED = ("activation_offloading_use_streams", "ac_option", "fp8_recipe_name", "tensor_parallel_plan")
+"""Of use beside keys that are said, or refused, alone."""
 
 
 def _signs(content: Content) -> tuple[str, ...]:
@@ -55,7 +60,7 @@ SIGNS = _signs
 
 def read(reading: Reading) -> None:
     """Notes what `tune run` would do with the recipe that the file is written for."""
-    table = reading.table
+    table = reading.table = Table(_followed(reading.table), reading.table.where)
     builder = _builder(reading, table)
     _trains(reading, table)
     for key, option in _DEGREES.items():
@@ -75,6 +80,10 @@ def read(reading: Reading) -> None:
     _adapters(reading, table, builder)
     _loss(reading, table)
     say_otherwise(reading, table, _OTHERWISE)
+    for key in _PASSED:
+        table.raw(key)
+    _packing(reading, table)
+    _profiler(reading, table)
     parts = table.table("compile") if isinstance(table.peek("compile"), Mapping) else None
     if table.flag("compile") if parts is None else parts.flag("model") is not False:
         compiled(
@@ -87,11 +96,62 @@ def read(reading: Reading) -> None:
     _spread(reading, table)
 
 
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+_NESTED = 4
+"""References that lead to references."""
+
+
+def _followed(table: Table) -> dict[str, object]:
+    """The file's content with `${other.key}` followed, as OmegaConf does; what is computed stays as it is written."""
+    whole = {key: table.peek(key) for key in table.listed()}
+    return {key: _settled(value, whole, _NESTED) for key, value in whole.items()}
+
+
+def _settled(value: object, whole: Mapping[str, object], depth: int) -> object:
+    if isinstance(value, Mapping):
+        return {key: _settled(item, whole, depth) for key, item in value.items()}
+    if not isinstance(value, str) or depth == 0:
+        return value
+    one = _REFERENCE.fullmatch(value)
+    if one is not None:
+        found = _found(one[1], whole)
+        return value if found is None else _settled(found, whole, depth - 1)
+    return _REFERENCE.sub(lambda part: str(_plain(_found(part[1], whole), part[0])), value)
+
+
+def _plain(value: object, written: str) -> object:
+    return value if isinstance(value, str | int | float) else written
+
+
+def _found(dotted: str, whole: Mapping[str, object]) -> object:
+    """What a dotted key leads to; None for nothing, or for a table."""
+    here: object = whole
+    for part in dotted.split("."):
+        here = here.get(part) if isinstance(here, Mapping) else None
+    return None if isinstance(here, Mapping) else here
+
+
+def _packing(reading: Reading, table: Table) -> None:
+    """torchtune/datasets/_sft.py and its like: `packed` rows are as long as tokenizer.max_seq_len."""
+    data = table.table("dataset") if isinstance(table.peek("dataset"), Mapping) else None
+    if data is not None and data.flag("packed"):
+        reading.notes.append("dataset.packed: true: rows are full, as planned")
+
+
+def _profiler(reading: Reading, table: Table) -> None:
+    inner = table.table("profiler") if isinstance(table.peek("profiler"), Mapping) else None
+    if inner is not None and inner.flag("enabled"):
+        reading.approximate("profiler.enabled: true: planned without a profiler")
+
+
 def _evaluation(reading: Reading, table: Table) -> None:
-    """Of `dataset_val` after every so many steps: recipes/full_finetune_distributed.py (validate); batch_size_val is
-    batch_size unless written."""
+    """Of `dataset_val` after every so many steps: recipes/full_finetune_distributed.py, lora_finetune_distributed.py
+    (validate; batch_size_val is batch_size unless written); the recipes for one device (0.7) have none."""
     size, every = table.count("batch_size_val"), table.count("run_val_every_n_steps")
     if not table.peek("dataset_val") or every is None:
+        return
+    if _for_one_device(table):
+        reading.notes.append("run_val_every_n_steps: torchtune's recipes for one device do not evaluate")
         return
     source = f"batch_size_val: {size}" if size else "torchtune's default, batch_size"
     reading.set("eval.batch", size or int(reading.value("micro-batch") or 1), f"dataset_val, {source}")
@@ -198,12 +258,25 @@ def _loss(reading: Reading, table: Table) -> None:
         reading.approximate(f"loss.{_PATH}: {name}: planned as torchtune's {_LOSS}, in chunks")
 
 
+def _for_one_device(table: Table) -> bool:
+    """Whether the file's name says so: torchtune has recipes of their own for that."""
+    return _ALONE in table.where.replace("\\", "/").rpartition("/")[2]
+
+
 def _spread(reading: Reading, table: Table) -> None:
-    """One device has recipes of its own, which the file's name says; several share by FSDP2."""
-    sharded = strategy_by(Engine.FSDP2).name
-    if _ALONE in table.where.replace("\\", "/").rpartition("/")[2]:
+    """Several devices share by FSDP2, or by groups of them (recipes/full_finetune_distributed.py: ParallelDims)."""
+    replicas, shards = table.count("data_parallel_replicate_dim") or 1, table.raw("data_parallel_shard_dim")
+    fixed = shards if isinstance(shards, int) and not isinstance(shards, bool) and shards > 0 else None
+    sharded = strategy_by(Engine.FSDP2, replicates=replicas > 1).name
+    if fixed is not None and (replicas > 1 or fixed > 1):
+        reading.processes = replicas * fixed
+    if replicas > 1:
+        reading.say("dp-replicate", replicas, f"data_parallel_replicate_dim: {replicas}")
+        reading.say("strategy", sharded, f"data_parallel_replicate_dim: {replicas}")
+    reading.cpu = table.word("device") == "cpu"
+    if _for_one_device(table):
         reading.processes = 1
-    reading.plain, reading.many = True, sharded
+    reading.plain, reading.many = replicas == 1, sharded
     count = reading.count
     if count is None or count == 1:
         return

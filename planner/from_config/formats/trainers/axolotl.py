@@ -11,6 +11,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed
 from gpu_plan.planner.from_config.formats.fsdp import read_fsdp, version_of
 from gpu_plan.planner.from_config.formats.shared import (
+    REENTRANT,
     clipping,
     compiled,
     read_attention,
@@ -20,7 +21,9 @@ from gpu_plan.planner.from_config.formats.shared import (
     say_adapters,
     say_mixed,
     say_otherwise,
+    say_reentrant,
     say_stack,
+    use_reentrant,
 )
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.signs import several
@@ -68,6 +71,7 @@ _OTHERWISE = {
     "use_scattermoe": "planned with transformers' own experts",
     "liger_rms_norm_gated": "planned with transformers' own norm",
 }
+_GEMMA_4 = "gemma-4"
 _CUT = "CutCrossEntropyPlugin"
 _LIGER = ("liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_layer_norm", "liger_swiglu")
 
@@ -97,17 +101,39 @@ def read(reading: Reading) -> None:
 
 
 def _evaluation(reading: Reading, table: Table) -> None:
-    """Where there is a set for it, at the end of each epoch if nothing is said: axolotl core/builders/base.py
-    (_configure_eval...: "we have an eval set, but no steps defined"); its batch is the micro batch unless written:
-    utils/config/__init__.py (normalize_config)."""
-    size, strategy = table.count("eval_batch_size"), str(table.peek("eval_strategy") or "").lower()
-    share = table.raw("val_set_size")
+    """Where a set for it and a time for it are said: axolotl core/builders/base.py (_configure_save_and_eval_strategy;
+    before 0.10 each epoch was the time where none was said), utils/config/__init__.py (normalize_config: the batch is
+    the micro batch unless written, and evals_per_epoch of a single evaluation sets no time)."""
+    size, share = table.count("eval_batch_size"), table.raw("val_set_size")
     some = isinstance(share, int | float) and share > 0
-    if not (some or table.peek("test_datasets")) or strategy in ("no", "none") or table.peek("eval_strategy") is False:
+    if not some and not table.peek("test_datasets"):
+        return
+    which = f"val_set_size: {share}" if some else "test_datasets"
+    when = _time_of_evaluation(table)
+    if when is None:
+        reading.notes.append(
+            f"{which}: a set is held back, and none of eval_steps, eval_strategy and evals_per_epoch (of more than one"
+            " evaluation) says when it is evaluated: axolotl 0.18 then never does"
+        )
         return
     micro = int(reading.value("micro-batch") or 1)
     source = f"eval_batch_size: {size}" if size else "axolotl's default, the micro batch"
-    reading.set("eval.batch", size or micro, f"{f'val_set_size: {share}' if some else 'test_datasets'}, {source}")
+    reading.set("eval.batch", size or micro, f"{which}, {when}, {source}")
+
+
+def _time_of_evaluation(table: Table) -> str | None:
+    """The key that says when to evaluate; None for never."""
+    strategy, steps, each = (table.peek(key) for key in ("eval_strategy", "eval_steps", "evals_per_epoch"))
+    word = "no" if strategy is False else str(strategy or "").lower()
+    if word in ("no", "none"):
+        return None
+    epochs = table.peek("num_epochs")
+    whole = epochs if isinstance(epochs, int | float) and epochs > 0 else 1
+    if isinstance(each, int | float) and each * whole > 1:
+        return f"evals_per_epoch: {each}"
+    if isinstance(steps, int | float) and steps > 0:
+        return f"eval_steps: {steps}"
+    return f"eval_strategy: {word}" if word else None
 
 
 def _batch(reading: Reading, table: Table) -> None:
@@ -156,11 +182,16 @@ def _precision(reading: Reading, table: Table) -> None:
 def _checkpointing(reading: Reading, table: Table) -> None:
     value = table.raw("gradient_checkpointing")
     word = str(value).lower()
-    table.raw("gradient_checkpointing_kwargs")
+    arguments = table.raw("gradient_checkpointing_kwargs")
     on = word in ("true", "offload", "unsloth", "offload_disk")
     source = f"gradient_checkpointing: {word}" if value is not None else "axolotl's default"
     if on:
         reading.say("checkpointing", "full", source)
+    if word == "true":
+        # utils/config/__init__.py: normalize_config; Gemma 4 is set to false there whatever is written.
+        own = not any(table.peek(key) for key in ("unfrozen_parameters", "rl")) and arguments is None
+        fixed = _GEMMA_4 in (reading.model or "").lower()
+        say_reentrant(reading, False if fixed else use_reentrant(arguments), REENTRANT, default=own, whose="axolotl")
     offloads = table.word("activation_offloading") if not isinstance(table.raw("activation_offloading"), bool) else None
     if table.peek("activation_offloading") is True or (offloads or "false").lower() not in ("false", "none"):
         source = f"activation_offloading: {str(table.peek('activation_offloading')).lower()}"

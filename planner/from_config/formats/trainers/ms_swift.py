@@ -1,13 +1,15 @@
 """ms-swift's YAML or JSON, of `swift sft --config`: TrainingArguments and its own.
 
-Meanings and defaults, of 4.5.2: swift arguments/{sft_args,tuner_args}.py, arguments/base_args/{model,quant}_args.py,
-trainers/arguments.py (checkpoints unless told not to, accumulates to 16 samples).
+Meanings and defaults, of 4.5.2 (3602360a): swift arguments/{sft_args,tuner_args}.py,
+arguments/base_args/{model,quant}_args.py, trainers/arguments.py (checkpoints unless told not to, accumulates to 16
+samples).
 """
 
 import math
 
 from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed
 from gpu_plan.planner.from_config.formats.shared import (
+    REENTRANT,
     other_optimizer,
     read_attention,
     read_lora,
@@ -16,7 +18,9 @@ from gpu_plan.planner.from_config.formats.shared import (
     read_weights_dtype,
     say_adapters,
     say_otherwise,
+    say_reentrant,
     say_stack,
+    use_reentrant,
 )
 from gpu_plan.planner.from_config.formats.trainers.trainer import read_parallel, read_rest
 from gpu_plan.planner.from_config.reading import Reading
@@ -41,17 +45,30 @@ _OTHERWISE = {
     "freeze_parameters": "planned with all parameters trained",
     "sequence_parallel_size": "planned with whole sequences",
     "lorap_lr_ratio": "planned with one rate for all",
+    "eval_use_evalscope": "planned without what is generated to be judged",
 }
 
 
 def _evaluation(reading: Reading, table: Table) -> None:
-    """With a set for it ms-swift evaluates when it saves, one sample at a time unless told: arguments/train_args.py,
-    trainers/arguments.py (eval_strategy, per_device_eval_batch_size)."""
-    share, size = table.peek("split_dataset_ratio"), table.peek("per_device_eval_batch_size")
-    some = isinstance(share, int | float) and share > 0
-    if (some or table.peek("val_dataset")) and table.peek("eval_strategy") is None:
-        source = f"split_dataset_ratio: {share}" if some else "val_dataset"
-        reading.set("eval.batch", size if isinstance(size, int) else 1, source)
+    """With a set for it ms-swift evaluates when it saves unless told otherwise, one sample at a time.
+
+    arguments/sft_args.py (_init_eval_strategy), arguments/base_args/data_args.py (_init_val_dataset_exists; a share of
+    a stream is none), trainers/arguments.py (per_device_eval_batch_size).
+    """
+    share, size = table.peek("split_dataset_ratio"), table.count("per_device_eval_batch_size")
+    key = next((key for key in ("eval_strategy", "save_strategy") if table.has(key)), "save_strategy")
+    word = "no" if table.peek(key) is False else str(table.peek(key) or "steps").lower()
+    table.raw("eval_strategy")
+    some = isinstance(share, int | float) and share > 0 and not table.peek("streaming")
+    own = next((name for name in ("val_dataset", "cached_val_dataset") if table.peek(name)), None)
+    if word in ("no", "none") or not (some or own):
+        return
+    source = f"split_dataset_ratio: {share}" if some and own is None else str(own)
+    reading.set("eval.batch", size or 1, f"{source}, {_batch_of_evaluation(size)}")
+
+
+def _batch_of_evaluation(size: int | None) -> str:
+    return f"per_device_eval_batch_size: {size}" if size else f"{_WHOSE}'s default"
 
 
 def read(reading: Reading) -> None:
@@ -75,11 +92,16 @@ def read(reading: Reading) -> None:
     _parallel(reading, table)
     if reading.value("checkpointing") is None:
         reading.say("checkpointing", "none", source)
+    elif not _fsdp_wraps(table):
+        # trainers/mixin.py (_fix_gradient_checkpointing): not on several devices without DeepSpeed or FSDP
+        alone = reading.count == 1 or not reading.plain
+        given = use_reentrant(table.raw("gradient_checkpointing_kwargs"))
+        say_reentrant(reading, given, REENTRANT, default=alone, whose=_WHOSE)
     _batch(reading, table)
     _adapters(reading, table)
     read_attention(reading, table, "attn_impl")
     say_otherwise(reading, table, _OTHERWISE)
-    read_rest(reading, table)
+    read_rest(reading, table, evaluates=False)
     _evaluation(reading, table)
     read_weights_dtype(reading, dtype, f"torch_dtype: {dtype}")
 

@@ -19,6 +19,7 @@ from gpu_plan.planner.from_config.formats.shared import (
     say_adapters,
     say_otherwise,
     say_stack,
+    use_reentrant,
 )
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.signs import Content
@@ -90,6 +91,8 @@ _LENGTHS = ("max_length", "max_seq_length", "max_seq_len", "model_max_length", "
 _OTHERWISE = {
     "lora_modules_to_save": "planned without",
     "spectrum_config_path": "planned with all parameters trained",
+    "activation_offloading": "what is kept is offloaded there, planned is that it stays on the GPU",
+    "padding_free": "planned with rows of the whole length",
 }
 _WHOSE = "TrainingArguments"
 
@@ -115,11 +118,20 @@ def read(reading: Reading) -> None:
     _adapters(reading, table)
     _storage(reading, table)
     say_otherwise(reading, table, _OTHERWISE)
+    _template(reading, table)
     read_attention(reading, table)
     for key in ("dtype", "torch_dtype"):
         if table.has(key):
             name = table.word(key)
             read_weights_dtype(reading, name, f"{key}: {name}")
+
+
+def _template(reading: Reading, table: Table) -> None:
+    """A tokenizer whose template is taken brings its tokens along: trl trainer/sft_trainer.py, chat_template_utils.py
+    (clone_chat_template resizes the embeddings; with adapters the rows of new tokens are trained)."""
+    path = table.word("chat_template_path")
+    if path and not path.endswith((".jinja", ".j2")):
+        reading.approximate(f"chat_template_path: {path}: planned without the tokens that its tokenizer adds")
 
 
 def _named(table: Table) -> str | None:
@@ -163,7 +175,7 @@ def read_checkpointing(reading: Reading, table: Table, *, default: str, whose: s
         every = content.get("every_n_layers") if isinstance(content, Mapping) else None
         if chosen == "full" and isinstance(every, int) and every > 1:
             reading.set("checkpoint.every", every, f"{key}.every_n_layers: {every}")
-        if chosen == "full" and isinstance(content, Mapping) and content.get("use_reentrant") is True:
+        if chosen == "full" and use_reentrant(content):
             reading.set("checkpoint.reentrant", "true", f"{key}.use_reentrant: true")
     if chosen == "full" or not _fsdp_checkpoints(table):
         reading.say("checkpointing", chosen, source)
@@ -230,8 +242,8 @@ def read_smoothing(reading: Reading, table: Table) -> None:
         reading.set("loss.variant", SMOOTHED, f"label_smoothing_factor: {factor}")
 
 
-def read_rest(reading: Reading, table: Table) -> None:
-    """Liger, compilation, clipping, data loading, where it runs."""
+def read_rest(reading: Reading, table: Table, *, evaluates: bool = True) -> None:
+    """Liger, compilation, clipping, data loading, where it runs, and evaluation unless its rule is another's."""
     for key in ("use_liger_kernel", "use_liger"):  # trl's name before 0.16
         if table.flag(key):
             reading.set("kernels.liger", True, f"{key}: true")
@@ -243,7 +255,8 @@ def read_rest(reading: Reading, table: Table) -> None:
         compiled(reading, "torch_compile: true")
     clipping(reading, table.rate("max_grad_norm"), "max_grad_norm")
     reading.cpu = bool(table.flag("use_cpu") or table.flag("no_cuda"))
-    _evaluation(reading, table)
+    if evaluates:
+        _evaluation(reading, table)
     loader = table.raw("accelerator_config")
     if isinstance(loader, Mapping):
         for key, default in (("split_batches", False), ("dispatch_batches", False), ("even_batches", True)):

@@ -1,10 +1,17 @@
 """unsloth's YAML, of `unsloth train --config` and its Studio: tables `training` and `lora`.
 
-Meanings and defaults, of 2026-08: unsloth_cli/config.py (TrainingConfig, LoraConfig), studio/backend/core/training/
-trainer.py (8-bit AdamW, bfloat16 where there is), studio/backend/assets/configs.
+Meanings and defaults, of 2026-08 (015bdef0): unsloth_cli/config.py (TrainingConfig, LoraConfig),
+studio/backend/core/training/trainer.py (8-bit AdamW, bfloat16 where there is), studio/backend/assets/configs.
 """
 
-from gpu_plan.planner.from_config.formats.shared import read_optimizer, say_adapters, say_mixed, say_stack
+from gpu_plan.planner.from_config.formats.rows import say_rows
+from gpu_plan.planner.from_config.formats.shared import (
+    read_optimizer,
+    say_adapters,
+    say_mixed,
+    say_otherwise,
+    say_stack,
+)
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.signs import Content, table_of
 from gpu_plan.planner.from_config.table import Table
@@ -45,6 +52,11 @@ def read(reading: Reading) -> None:
     read_optimizer(reading, training, "optim", "adamw_8bit", _WHOSE)
     _checkpointing(reading, training)
     _adapters(reading, training, lora)
+    say_rows(reading, training)
+    every = training.rate("eval_steps")
+    if every:
+        # studio/backend/core/training/trainer.py: where a set for it is chosen, by batches of the training's size
+        reading.set("eval.batch", micro or 2, f"training.eval_steps: {every:g}, by batches of the training's size")
     reading.plain = True
     reading.approximate(f"{_WHOSE}: its own kernels and loss are planned as transformers' and peft's")
     for key in ("audio_type", "audio_input"):
@@ -74,6 +86,8 @@ def _adapters(reading: Reading, training: Table, lora: Table) -> None:
     say_adapters(reading, f"training.training_type: {kind}", quantised=four is not False, because=because)
     if four is not False:
         reading.set("quant.double", True, f"{_WHOSE} quantises the scales as well")
+    if lora.flag("use_loftq") and four is not False:  # unsloth/models/llama.py: get_peft_model
+        raise reading.contradiction("lora.use_loftq: true with a base of 4 bits: unsloth refuses it, set load_in_4bit")
     rank, share = lora.count("lora_r"), lora.rate("lora_dropout")
     reading.say("lora-rank", rank or 64, f"lora.lora_r: {rank}" if rank else f"{_WHOSE}'s default")
     if share:
@@ -85,3 +99,4 @@ def _adapters(reading: Reading, training: Table, lora: Table) -> None:
     for key in _PARTS:
         if lora.flag(key) is False:
             reading.approximate(f"lora.{key}: false: planned with adapters on all that the targets name")
+    say_otherwise(reading, lora, {"vision_all_linear": "planned is the text alone, by the targets that are named"})
