@@ -1,7 +1,7 @@
 """Keys that any of the kinds may have beside its own, and what a plan makes of them.
 
-Meanings: transformers training_args.py (5.23), trl trainer/sft_config.py (1.16), axolotl utils/schemas (0.18), ms-swift
-trainers/arguments.py (4.5), LLaMA-Factory hparams/{data,model}_args.py (0.9.5), v1/config/training_args.py.
+Meanings: transformers training_args.py (5.23), trl trainer/sft_config.py (1.16), axolotl utils/schemas/config.py,
+ms-swift trainers/arguments.py (4.5), LLaMA-Factory hparams/{data,model}_args.py (0.9.5), v1/config/training_args.py.
 """
 
 from gpu_plan.planner.from_config.formats.rows import say_rows

@@ -6,7 +6,7 @@ TrainingArguments, trl, axolotl, LLaMA-Factory, ms-swift, torchtune, torchtitan,
 
 import re
 
-from gpu_plan.planner.from_config.unread import DECIDING
+from gpu_plan.planner.from_config.deciding import DECIDING
 
 _LISTED = """
     seed data_seed shuffle debug strict report_to run_name push_to_hub resume_from_checkpoint overwrite_output_dir

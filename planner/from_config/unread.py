@@ -7,6 +7,7 @@ confidence: such files are refused by name.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gpu_plan.planner.from_config.deciding import DECIDING
 from gpu_plan.planner.from_config.shell.words import started
 from gpu_plan.planner.from_config.signs import Content, Signs, first, given, keys, table_of, together
 
@@ -152,18 +153,6 @@ def command_line(text: str, where: str) -> str:
     )
 
 
-_DECIDING = """
-    batch_size micro_batch_size train_batch_size train_micro_batch_size per_device_batch_size
-    per_device_train_batch_size local_batch_size device_batch_size mini_batch_size global_batch_size
-    grad_accum grad_accum_steps gradient_accumulation gradient_accumulation_steps accumulate_grad_batches
-    max_length max_len max_seq_len max_seq_length seq_len seq_length sequence_len sequence_length cutoff_len
-    context_length block_size bf16 fp16 dtype torch_dtype compute_dtype precision mixed_precision use_bf16 use_fp16
-    load_in_4bit load_in_8bit lora_r lora_rank optim optimizer gradient_checkpointing use_gradient_checkpointing
-    activation_checkpointing tp_size ep_size pp_size n_layer n_layers num_layers n_embd d_model hidden_size
-    target_modules use_qlora use_lora
-"""
-DECIDING = frozenset(_DECIDING.split())
-"""What decides memory wherever it stands: a reader that knows none of a file's such words reads another tool's file."""
 _MANY = 2
 """One may be a word of the data's or of a model's; two are a job that was not read."""
 

@@ -14,6 +14,7 @@ from gpu_plan.planner.memory.optimizer.steps import place_state, place_step, sta
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor, Role
+from gpu_plan.planner.workload.optimizers.registry import optimizers
 from gpu_plan.planner.workload.training import Optimizer
 from tests.support.optimizer_reference import OptimizerReference, optimizer_reference
 from tests.support.replay_cpu import counted
@@ -49,6 +50,10 @@ TORCH = (
     Optimizer("nadam-l2"),
     Optimizer("radam"),
     Optimizer("adamax"),
+    Optimizer("rprop"),
+    Optimizer("asgd"),
+    Optimizer("adafactor-torch"),
+    *(Optimizer(name) for name in optimizers() if name.endswith("-forloop") and name != "adamw-forloop"),
 )
 
 
@@ -89,11 +94,17 @@ def planned(optimizer: Optimizer, shapes: Shapes, dtype: str) -> OptimizerRefere
 def test_state_and_second_step_are_exact(optimizer: Optimizer, shapes: Shapes, dtype: str) -> None:
     real = optimizer_reference(optimizer, shapes, dtype=getattr(torch, dtype))
     ours = planned(optimizer, shapes, dtype)
-    assert (ours.state_bytes, ours.second_temporary, ours.second_left) == (
-        real.state_bytes,
-        real.second_temporary,
-        real.second_left,
-    )
+    assert (ours.state_bytes, ours.second_left) == (real.state_bytes, real.second_left)
+    if (optimizer, dtype) != (Optimizer("adafactor-torch"), "bfloat16"):  # a CPU's bmm and mean make fp32 copies
+        assert ours.second_temporary == real.second_temporary
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer("sgd"), Optimizer("adamw"), Optimizer("nadam")], ids=str)
+def test_gradients_that_are_turned_round_are_a_list_of_copies(optimizer: Optimizer) -> None:
+    """What a script's `maximize=True` is planned as."""
+    name = {"sgd": "sgd-l2", "nadam": "nadam-l2"}.get(optimizer, "adamw")
+    real, ours = optimizer_reference(optimizer, MIXED, maximize=True), planned(Optimizer(name), MIXED, "float32")
+    assert (ours.state_bytes, ours.second_temporary) == (real.state_bytes, real.second_temporary)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -130,10 +141,11 @@ def test_state_of_bitsandbytes_is_exact(optimizer: Optimizer, tables: int, dtype
 
 @pytest.mark.parametrize("optimizer", TORCH, ids=str)
 def test_first_step_peaks_no_higher_than_said(optimizer: Optimizer) -> None:
-    """State is placed before the step; Adafactor makes it parameter by parameter and peaks at most as high."""
+    """State is placed before the step; Adafactor, and SGD's loop over clones of what it copies, make it parameter by
+    parameter and peak at most as high."""
     real, ours = optimizer_reference(optimizer, MIXED), planned(optimizer, MIXED, "float32")
     assert real.first_peak <= ours.first_peak <= ours.state_bytes + ours.second_temporary
-    if optimizer != Optimizer("adafactor"):
+    if optimizer not in (Optimizer("adafactor"), Optimizer("sgd-momentum-l2-forloop")):
         assert real.first_peak == ours.first_peak
 
 

@@ -36,6 +36,23 @@ _OPTIONS: dict[Optimizer, dict[str, Any]] = {
     Optimizer("nadam-l2"): {"foreach": True, "weight_decay": 0.1},
     Optimizer("radam"): {"foreach": True},
     Optimizer("adamax"): {"foreach": True},
+    Optimizer("rprop"): {"foreach": True},
+    Optimizer("asgd"): {"foreach": True},
+    Optimizer("adafactor-torch"): {},
+    Optimizer("adamw-l2-forloop"): {"foreach": False, "weight_decay": 0.1},
+    Optimizer("adamw-amsgrad-forloop"): {"foreach": False, "amsgrad": True},
+    Optimizer("sgd-l2-forloop"): {"foreach": False, "weight_decay": 0.1},
+    Optimizer("sgd-momentum-l2-forloop"): {"foreach": False, "momentum": 0.9, "weight_decay": 0.1},
+    Optimizer("rmsprop-forloop"): {"foreach": False},
+    Optimizer("rmsprop-l2-forloop"): {"foreach": False, "weight_decay": 0.1},
+    Optimizer("rmsprop-momentum-forloop"): {"foreach": False, "momentum": 0.9},
+    Optimizer("rmsprop-momentum-l2-forloop"): {"foreach": False, "momentum": 0.9, "weight_decay": 0.1},
+    Optimizer("adagrad-forloop"): {"foreach": False},
+    Optimizer("adagrad-l2-forloop"): {"foreach": False, "weight_decay": 0.1},
+    Optimizer("nadam-forloop"): {"foreach": False},
+    Optimizer("nadam-l2-forloop"): {"foreach": False, "weight_decay": 0.1},
+    Optimizer("adamax-forloop"): {"foreach": False},
+    Optimizer("adamax-l2-forloop"): {"foreach": False, "weight_decay": 0.1},
     Optimizer("muon"): {},
     Optimizer("adamw-8bit"): {"optim_bits": 8},
     Optimizer("lion"): {},
@@ -54,6 +71,10 @@ _OPTIONS: dict[Optimizer, dict[str, Any]] = {
     Optimizer("lars"): {"momentum": 0.9},
     Optimizer("lars-8bit"): {"momentum": 0.9, "optim_bits": 8},
 }
+
+
+_MADE_WITH_STATE = frozenset(map(Optimizer, ("adagrad", "adagrad-forloop", "adagrad-l2-forloop")))
+"""torch's, which make their state before any step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +103,12 @@ def _class(optimizer: Optimizer) -> Any:
 
         named = ("AdamW", "Lion", "AdEMAMix", "RMSprop", "Adagrad", "SGD", "LAMB", "LARS")
         return next(getattr(bitsandbytes.optim, name) for name in named if name.lower() == optimizer.partition("-")[0])
-    classes = ("SGD", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax", "AdamW")
+    if optimizer == Optimizer("adamw-l2-forloop"):
+        return torch.optim.Adam
+    classes = (
+        *("SGD", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax", "AdamW"),
+        *("Rprop", "ASGD", "Adafactor"),
+    )
     return next(getattr(torch.optim, name) for name in classes if name.lower() == optimizer.partition("-")[0])
 
 
@@ -103,7 +129,7 @@ def optimizer_reference(
         return _class(optimizer)(parameters, lr=1e-3, **{**_OPTIONS[optimizer], **options})
 
     # Adagrad makes its state as it is made; bitsandbytes makes its tables then, on the host.
-    before = None if optimizer == Optimizer("adagrad") else made()
+    before = None if optimizer in _MADE_WITH_STATE else made()
 
     def body() -> None:
         stepper = before or made()

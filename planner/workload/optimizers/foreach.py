@@ -12,12 +12,17 @@ DECAYED = "decayed"
 """Gradients to which weight decay was added: a list of copies, `_foreach_add(grads, params, alpha=weight_decay)`."""
 
 
-def sizes_by_dtype(tensors: Iterable["LocalTensor"]) -> list[list[int]]:
-    """Bytes of the tensors of each dtype, in the order in which dtypes come."""
-    groups: dict[str, list[int]] = {}
+def by_dtype(tensors: Iterable["LocalTensor"]) -> list[list["LocalTensor"]]:
+    """The tensors of each dtype, in the order in which dtypes come."""
+    groups: dict[str, list[LocalTensor]] = {}
     for tensor in tensors:
-        groups.setdefault(tensor.dtype, []).append(tensor.nbytes)
+        groups.setdefault(tensor.dtype, []).append(tensor)
     return list(groups.values())
+
+
+def sizes_by_dtype(tensors: Iterable["LocalTensor"]) -> list[list[int]]:
+    """Bytes of the tensors of each dtype, likewise."""
+    return [[tensor.nbytes for tensor in group] for group in by_dtype(tensors)]
 
 
 def lists_of(*variables: str) -> "StepRule":
@@ -32,11 +37,20 @@ def lists_of(*variables: str) -> "StepRule":
     return step
 
 
+def plain_torch(seen: "Seen") -> bool:
+    """Whether a script's optimizer is one of torch's own, whose steps make what these rules say.
+
+    One that can be captured in a CUDA graph, or differentiated through, makes more.
+    """
+    return seen.is_torch and not seen.options.get("differentiable") and not seen.options.get("capturable")
+
+
 def in_lists(seen: "Seen", name: str) -> bool:
     """Whether a script's optimizer is torch's of this class, in its foreach implementation."""
-    return seen.is_torch and seen.name == name and seen.options.get("foreach") is not False
+    return plain_torch(seen) and seen.name == name and seen.options.get("foreach") is not False
 
 
-def decays(seen: "Seen") -> bool:
-    """Whether weight decay goes into the gradients (L2), which are copied for it."""
-    return bool(seen.options.get("weight_decay")) and not seen.options.get("decoupled_weight_decay")
+def decays(seen: "Seen", *, maximized: bool = True) -> bool:
+    """Whether gradients are copied: weight decay goes into them (L2), or they are turned round (`maximize`)."""
+    turned = maximized and bool(seen.options.get("maximize"))
+    return turned or (bool(seen.options.get("weight_decay")) and not seen.options.get("decoupled_weight_decay"))

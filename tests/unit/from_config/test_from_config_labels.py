@@ -86,7 +86,7 @@ def test_what_changes_memory_or_time_is_not_harmless(key):
 def test_axolotl_evaluates_where_a_set_and_a_time_for_it_are_said():
     content = {"base_model": "a/b", "micro_batch_size": 2, "sequence_len": 512, "val_set_size": 0.1}
     assert "eval.batch" not in _settings(content)
-    assert any("axolotl 0.18 then never does" in line for line in _converted(content).notes)
+    assert any("axolotl then never does (0.18)" in line for line in _converted(content).notes)
     timed = {**content, "eval_steps": 50}
     assert _settings(timed)["eval.batch"] == "2"
     assert _settings({**timed, "eval_batch_size": 4})["eval.batch"] == "4"

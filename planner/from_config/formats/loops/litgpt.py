@@ -59,8 +59,8 @@ def read(reading: Reading) -> None:
     if adapts:
         _adapters(reading, table, packed)
     clipping(reading, train.rate("max_norm"), "train.max_norm")
-    # litgpt 0.5 finetune/lora.py, pretrain.py: fit evaluates before its first step and every eval.interval, by batches
-    # of the same loader's size.
+    # litgpt finetune/lora.py, pretrain.py (0.5.13): fit evaluates before its first step and every eval.interval, by
+    # batches of the same size.
     reading.set("eval.batch", int(reading.value("micro-batch") or 1), f"{_WHOSE} evaluates by micro batches")
     if pretrains:
         reading.approximate("litgpt compiles what it pretrains: planned without compilation")

@@ -271,7 +271,7 @@ def _gathers(reading: Reading, float8: Table) -> None:
 
 
 def _evaluation(reading: Reading, validation: Table, training: Table) -> None:
-    """Forward passes between steps: torchtitan 0.2 config/job_config.py (Validation: 8 samples of 2048 tokens unless
+    """Forward passes between steps: torchtitan 0.2.2 config/job_config.py (Validation: 8 samples of 2048 tokens unless
     written, whatever the training's are), hf_datasets/text_datasets.py; where batches are counted in tokens,
     trainer.py hands the training's own on."""
     on = validation.flag("enable") or validation.flag("enabled")

@@ -113,7 +113,7 @@ def _evaluation(reading: Reading, table: Table) -> None:
     if when is None:
         reading.notes.append(
             f"{which}: a set is held back, and none of eval_steps, eval_strategy and evals_per_epoch (of more than one"
-            " evaluation) says when it is evaluated: axolotl 0.18 then never does"
+            " evaluation) says when it is evaluated: axolotl then never does (0.18)"
         )
         return
     micro = int(reading.value("micro-batch") or 1)

@@ -8,7 +8,7 @@ torch/optim/optimizer.py: _default_to_fused_or_foreach takes foreach on accelera
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpu_plan.planner.workload.optimizers.foreach import lists_of
+from gpu_plan.planner.workload.optimizers.foreach import decays, lists_of
 from gpu_plan.planner.workload.optimizers.traits import Kept, OptimizerTraits, Ran, Scratch, Seen, passes
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _captured(seen: Seen) -> bool:
 
 
 def _of_torch(seen: Seen) -> bool:
-    return seen.is_torch and seen.name in ("AdamW", "Adam")
+    return seen.is_torch and seen.name in ("AdamW", "Adam") and not seen.options.get("differentiable")
 
 
 def _of_deepspeed(seen: Seen) -> bool:
@@ -127,7 +127,10 @@ KINDS = (
         deepspeed_steps_on_host=True,
         optim_read=("adamw_hf",),  # transformers up to 4.x
         captured=lambda seen: (
-            _captured(seen) and not seen.options.get("fused") and seen.options.get("foreach") is False
+            _captured(seen)
+            and not seen.options.get("fused")
+            and seen.options.get("foreach") is False
+            and not decays(seen)
         ),
         ran=lambda found: _ran(found, fused=False),
         explored=None,

@@ -1,14 +1,14 @@
 """torch's SGD, with momentum and without.
 
 torch/optim/sgd.py (2.13): without momentum there is no state; the first momentum buffer is a clone of the gradient;
-without weight decay both paths work in place, with it _multi_tensor_sgd copies the gradients.
+without weight decay both paths work in place, with it (or to maximise) _multi_tensor_sgd copies the gradients.
 """
 
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpu_plan.planner.workload.optimizers.foreach import DECAYED, decays, lists_of
+from gpu_plan.planner.workload.optimizers.foreach import DECAYED, decays, lists_of, plain_torch
 from gpu_plan.planner.workload.optimizers.traits import Kept, OptimizerTraits, Ran, Seen, passes
 
 if TYPE_CHECKING:
@@ -24,10 +24,12 @@ def _no_state(tensor: "LocalTensor", full_embeddings: bool) -> Iterator[Kept]:
 
 
 def _captured(seen: Seen, *, momentum: bool, l2: bool) -> bool:
-    """The fused kernel and the loop over tensors copy no list of gradients."""
-    in_place = bool(seen.options.get("fused")) or seen.options.get("foreach") is False
-    copies = decays(seen) and not in_place
-    return seen.is_torch and seen.name == "SGD" and bool(seen.options.get("momentum")) == momentum and copies == l2
+    """The fused kernel copies no gradients; what the loop over tensors copies is forloop's, but for nesterov's."""
+    loop = not seen.options.get("fused") and seen.options.get("foreach") is False
+    copies = decays(seen) and not seen.options.get("fused")
+    if not plain_torch(seen) or seen.name != "SGD" or (loop and (copies or seen.options.get("nesterov"))):
+        return False
+    return bool(seen.options.get("momentum")) == momentum and copies == l2
 
 
 def _ran(found: Ran) -> bool:
