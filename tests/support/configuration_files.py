@@ -224,7 +224,7 @@ flash_attn: fa2
 """,
         f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer adamw-fused --micro-batch 1"
         " --grad-accum 8 --seq-len 1024 --checkpointing full --attention flash --peft lora --lora-rank 16"
-        " --lora-targets all-linear --stack llama-factory --set checkpoint.reentrant=true",
+        " --lora-targets all-linear --stack llama-factory",
     ),
     "llamafactory-full.yaml": (
         f"""

@@ -106,15 +106,6 @@ def test_axolotl_checkpoints_by_reentrant_ones_unless_told_otherwise():
     assert "checkpoint.reentrant" not in _settings({**content, "gradient_checkpointing": False})
 
 
-def test_llama_factory_checkpoints_by_reentrant_ones_but_under_fsdp2():
-    content = {"finetuning_type": "full", "cutoff_len": 512, "stage": "sft", "model_name_or_path": "a/b", "bf16": True}
-    assert _settings(content)["checkpoint.reentrant"] == "true"
-    assert "checkpoint.reentrant" not in _settings({**content, "use_reentrant_gc": False})
-    assert "checkpoint.reentrant" not in _settings({**content, "disable_gradient_checkpointing": True})
-    sharded = {"fsdp": "full_shard auto_wrap", "fsdp_config": {"fsdp_version": 2}}
-    assert "checkpoint.reentrant" not in _settings({**content, **sharded})
-
-
 def test_swift_checkpoints_by_reentrant_ones_but_on_several_devices_alone():
     content = {"model": "a/b", "train_type": "full", "dataset": ["d"], "max_length": 512}
 

@@ -12,15 +12,12 @@ from gpu_plan.planner.from_config.formats.shared import (
     say_adapters,
     say_mixed,
     say_otherwise,
-    say_reentrant,
     say_stack,
 )
 from gpu_plan.planner.from_config.formats.trainers.trainer import read_batch, read_parallel, read_rest
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.signs import several
 from gpu_plan.planner.from_config.table import Table
-from gpu_plan.planner.strategy.known import strategy_by
-from gpu_plan.planner.strategy.traits import Engine
 from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.optimizers.registry import optimizers
 from gpu_plan.planner.workload.precisions import pure_in
@@ -64,7 +61,6 @@ def read(reading: Reading) -> None:
     _optimizer(reading, table)
     _checkpointing(reading, table)
     read_parallel(reading, table)
-    _reentrant(reading, table)
     _adapters(reading, table)
     _attention(reading, table)
     if table.flag("enable_liger_kernel"):
@@ -104,22 +100,13 @@ def _checkpointing(reading: Reading, table: Table) -> None:
         raise reading.contradiction("gradient_checkpointing and disable_gradient_checkpointing are both true")
     source = "disable_gradient_checkpointing: true" if off else f"{_WHOSE} checkpoints unless told not to"
     reading.say("checkpointing", "none" if off else "full", source)
+    table.raw("gradient_checkpointing_kwargs")  # of the Trainer's own checkpoints, which are not made
     older = table.flag("use_reentrant_gc")
     if not off and (older is False or reading.several):  # of one model the stack says it by itself
         told = f"{_WHOSE}'s default" if older is None else f"use_reentrant_gc: {str(older).lower()}"
         reading.set("checkpoint.reentrant", older is not False, told)
     if table.flag("use_unsloth_gc"):
         reading.approximate("use_unsloth_gc: true: what is kept is offloaded there, planned is that it stays")
-
-
-def _reentrant(reading: Reading, table: Table) -> None:
-    """Unless told otherwise or under FSDP2: hparams/model_args.py (use_reentrant_gc),
-    model/model_utils/checkpointing.py (prepare_model_for_training)."""
-    asked, second = table.flag("use_reentrant_gc"), strategy_by(Engine.FSDP2).name
-    table.raw("gradient_checkpointing_kwargs")  # of the Trainer's, which is asked for nothing
-    plain = reading.value("strategy") != second and not any(table.flag(key) for key in ("use_unsloth_gc", "use_kt"))
-    if plain:
-        say_reentrant(reading, asked, "use_reentrant_gc", default=True, whose=_WHOSE)
 
 
 _FROZEN = ("freeze_vision_tower", "freeze_multi_modal_projector", "freeze_language_model")
