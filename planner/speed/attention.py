@@ -143,12 +143,12 @@ def known_shares(
     for gpu_id, rows in _rows().items():
         peak = load_gpus()[gpu_id].peak_flops["bfloat16"] / 1e12
         usable = [row for row in rows if row["pass"] in (direction, "both")]
-        factor = 1.0
+        least, usual, most = 1.0, 1.0, 1.0
         if not usable:  # inference tables time forward alone
-            usable, factor = list(rows), backward_over_forward()
+            usable, (least, usual, most) = list(rows), backward_over_forward()
         chosen = min(usable, key=_distance(kernel, direction, causal, head_dim))
-        rates = [_of_many(row, seq_len) * factor / peak for row in usable if row["head_dim"] == chosen["head_dim"]]
-        known[gpu_id] = (min(rates), _of_many(chosen, seq_len) * factor / peak, max(rates))
+        rates = [_of_many(row, seq_len) / peak for row in usable if row["head_dim"] == chosen["head_dim"]]
+        known[gpu_id] = (min(rates) * least, _of_many(chosen, seq_len) * usual / peak, max(rates) * most)
     return known
 
 
@@ -173,15 +173,15 @@ def _rows() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
 
 
 @functools.cache
-def backward_over_forward() -> float:
-    """Median ratio of the two passes' rates, over kernels of which both were published."""
+def backward_over_forward() -> tuple[float, float, float]:
+    """Least, median and greatest ratio of the two passes' rates, over kernels of which both were published."""
     found = []
     for rows in _rows().values():
         for back in (row for row in rows if row["pass"] == "backward"):
             key = ("kernel", "head_dim", "causal")
             ahead = [row for row in rows if row["pass"] == "forward" and all(row[k] == back[k] for k in key)]
             found += [_at(back, 4096) / _at(row, 4096) for row in ahead]
-    return median(found)
+    return min(found), median(found), max(found)
 
 
 def _distance(

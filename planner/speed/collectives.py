@@ -238,7 +238,8 @@ def _link_shares(cluster: Cluster, ranks: int) -> tuple[float, float, float]:
     if wanted == "staged":
         share = median(row["share"] for row in rows)
         staged = collectives_data()["staged"]
-        return share * staged["slots_slow"], share, share / staged["slots"]
+        older = 1.0 if cluster.intra_node_link.startswith("PCIe 3") else staged["older"]
+        return share * staged["slots_slow"] * older, share, share / staged["slots"]
     tabled = sorted({row.get("ranks", ranks) for row in rows})
     nearest = next((known for known in tabled if known >= ranks), tabled[-1])
     shares = [row["share"] for row in rows if row.get("ranks", ranks) == nearest]

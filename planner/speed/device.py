@@ -1,6 +1,6 @@
 """What one device takes to compute a step: rates of its operators, and their seconds in each phase."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ from gpu_plan.planner.speed.rates import (
     strided_rate,
     usable_peak,
 )
+from gpu_plan.planner.speed.slowest import slowest_device, waiting_devices
 from gpu_plan.planner.trace.events import FloatArray, StepTrace
 
 SLOW, EXPECTED, FAST = range(3)
@@ -85,9 +86,18 @@ class StepDevice:
         return np.asarray(flops / self.flops[bound, operators.rate], dtype=np.float64)
 
 
+def slowest_of(work: StepWork, cluster: Cluster, operators: Operators, device: StepDevice) -> StepDevice:
+    """The device that those which work together wait for; itself where its own rates were measured."""
+    if device.sizes is not None:
+        return device
+    time = slowest_device(cluster.gpu, waiting_devices(work, cluster.world_size, operators))
+    return replace(device, flops=device.flops / np.array(time.bounds)[:, None], used=(*device.used, time))
+
+
 def device_of(
     work: StepWork, cluster: Cluster, operators: Operators, here: Calibration | None, reentrant: bool
 ) -> StepDevice:
+    """A device like others of its kind, or the one that was measured."""
     if here is not None:
         measured = _measured_device(work, cluster, operators, here)
         if measured is not None:

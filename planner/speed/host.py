@@ -28,12 +28,18 @@ def host_operator_seconds(gpu: Gpu, issuing: Issuing) -> Rate:
     slowest, usual, fastest, what = _processor(gpu)
     expected = seconds * row["expected"] * usual
     return Rate(
-        slow=seconds * row["slow"] * slowest,
+        slow=seconds * row["slow"] * slowest * older_interpreter(),
         expected=expected,
         fast=seconds * row["fast"] * fastest,
         basis="source",
         note=f"the host issues an operator in {expected * 1e6:.0f} us {words} (from one published run; {what})",
     )
+
+
+def older_interpreter() -> float:
+    """At most how many times as long a host issues whose Python is older than what was measured under."""
+    row = efficiency_data()["interpreter"]
+    return float(1 + row["share"] * (row["older"] - 1))
 
 
 def allocation_share() -> tuple[float, float, float]:

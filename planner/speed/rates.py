@@ -174,7 +174,7 @@ def is_like(one: Gpu, other: Gpu) -> bool:
     return one.compute_capability is None or one.compute_capability[:1] == (other.compute_capability or ())[:1]
 
 
-def _is_halved(gpu: Gpu) -> bool:
+def is_halved(gpu: Gpu) -> bool:
     """Whether tensor cores add up in fp32 at half their rate, twice the float32 lanes' peak: GeForce, L20, L40.
 
     They reach all of that peak whatever the architecture, since they do not draw what their board may take. Of three
@@ -192,7 +192,7 @@ def products_of(gpu: Gpu, width: str) -> Mapping[str, tuple[float, float, float]
     alike = {
         name: shares
         for name, shares in every.items()
-        if name == gpu.id or (name not in _alone() and _is_halved(catalog[name]) == _is_halved(gpu))
+        if name == gpu.id or (name not in _alone() and is_halved(catalog[name]) == is_halved(gpu))
     }
     return alike or every
 
@@ -223,7 +223,7 @@ def burst_share(gpu: Gpu, width: str = "16-bit") -> Rate:
     """Share of the dense peak that large products reach in bursts."""
     known = products_of(gpu, width)
     found = own_or_kin(gpu, known, "matrix products in bursts")
-    if gpu.id in known or not _is_halved(gpu) or found.basis == "source":
+    if gpu.id in known or not is_halved(gpu) or found.basis == "source":
         return found
     note = f"{found.note.partition(',')[0]}, the median of {len(known)} devices whose tensor cores are halved alike"
     return replace(found, basis="source", note=note)

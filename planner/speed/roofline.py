@@ -20,6 +20,7 @@ from gpu_plan.planner.speed.device import (
     device_of,
     hooked_seconds,
     seconds_of_each,
+    slowest_of,
     streams_weights,
     waits_for_host,
 )
@@ -130,6 +131,7 @@ class RooflineModel:
         operators = self._operators.of(work.trace)
         work = replace(work, layers=self._layers or work.layers)
         device = device_of(work, cluster, operators, self._here, self._reentrant)
+        device = slowest_of(work, cluster, operators, device)
         collectives = together(_waited_for(work))
         calls = [call_seconds(collective, cluster, self._here) for collective in collectives]
         step = _Step(work, cluster, operators, device, blocking=self._blocking)

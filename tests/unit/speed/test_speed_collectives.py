@@ -89,6 +89,13 @@ def test_a_ring_waits_for_every_rank_and_an_all_reduce_may_take_a_tree() -> None
     assert summed < call_seconds(moving("all_gather", 64 * MIB), cluster("512x8xH100")).expected
 
 
+def test_a_card_of_pcie_4_may_stand_in_a_board_of_pcie_3() -> None:
+    wire = 10**9 / 2
+    newer, older = (call_seconds(moving("all_gather", 10**9), cluster(spec)) for spec in ("2xRTX-4090", "2xRTX-2080Ti"))
+    assert newer.slow == pytest.approx(wire / (31e9 * 0.31 * 0.25 * 0.5), rel=1e-2)
+    assert older.slow == pytest.approx(newer.slow / 2 * 31 / 16, rel=0.05)  # of PCIe 3.0 itself
+
+
 def test_cards_without_peer_access_pass_through_memory() -> None:
     gamer = call_seconds(moving("all_gather", 10**9), cluster("2xRTX-4090"))
     server = call_seconds(moving("all_gather", 10**9), cluster("2xL40S"))
