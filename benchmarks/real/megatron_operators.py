@@ -2,11 +2,13 @@
 without gradients in the same process.
 
     pip install -c constraints.txt --no-deps megatron-core==0.16.1
-    .venv/bin/python -m benchmarks.real.megatron_operators --older FOLDER
+    .venv/bin/python -m benchmarks.real.megatron_operators --older FOLDER [--layers NAME]
 
-writes benchmarks/results/megatron_operators.json anew, its sum too. Real layers of Megatron-core and, of FOLDER, those
-of bigscience-workshop/Megatron-DeepSpeed (a folder that holds its `megatron`), so narrow that their operators compute
-next to nothing; tensor parallel ranks by torch's fake process group, whose collectives end at once. Layers alone: eight
+writes benchmarks/results/megatron_operators.json anew, its sum too; with --layers the rounds of `megatron-core` or
+`megatron-deepspeed` alone, beside the other's that are there. Real layers of Megatron-core and, of FOLDER, those
+of bigscience-workshop/Megatron-DeepSpeed (a folder that holds its `megatron`), whose checkpoints and generators are
+DeepSpeed's own as its launches ask for (megatron/initialize.py: setup_deepspeed_random_and_activation_checkpointing),
+so narrow that their operators compute next to nothing; tensor parallel ranks by torch's fake process group, whose collectives end at once. Layers alone: eight
 less two. The generators of a GPU are ones of the host, and what is one kernel on a GPU is its operators, since only
 what an operator costs is used (planner/speed/efficiency.toml: issuing).
 
@@ -53,6 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--older", type=Path, required=True, metavar="FOLDER", help="with Megatron-DeepSpeed's megatron"
     )
+    parser.add_argument("--layers", choices=list(_DROPOUTS), help="these alone, beside the others' of the file")
     parser.add_argument("--one", nargs=3, metavar=("LAYERS", "RANKS", "DROPOUT"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.one is not None:
@@ -61,9 +64,12 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if not (given.older / "megatron" / "mpu").is_dir():
         parser.error(f"--older {given.older}: no folder of Megatron-DeepSpeed, megatron/mpu is not in it")
-    found: dict[str, dict[str, list[Round]]] = {layers: {} for layers in _DROPOUTS}
+    found: dict[str, dict[str, list[Round]]] = json.loads(RESULT.read_text())["rounds"] if given.layers else {}
+    asked = [layers for layers in _DROPOUTS if given.layers in (None, layers)]
+    found |= {layers: {} for layers in asked}
     for _ in range(_ROUNDS):  # a busy quarter of an hour then lies on every job's rounds, not on one job's
-        for layers, dropouts in _DROPOUTS.items():
+        for layers in asked:
+            dropouts = _DROPOUTS[layers]
             for ranks, dropout in itertools.product(_RANKS, dropouts):
                 known = found[layers].setdefault(f"TP {ranks}, dropout {dropout}", [])
                 known.append(_in_a_process(layers, ranks, dropout, given.older))
@@ -216,6 +222,7 @@ def _older(folder: Path, ranks: int) -> Callable[[int, bool, float], Callable[[]
     device = torch.Generator()
     random._set_cuda_rng_state = lambda state, *_, **__: device.set_state(state)
     mpu.initialize_model_parallel(ranks, 1)
+    _by_deepspeed(mpu, ranks)
     mpu.model_parallel_cuda_manual_seed(1)
     mask = torch.ones(1, 1, _TOKENS, _TOKENS, dtype=torch.bool).triu(1)
 
@@ -241,6 +248,31 @@ def _older(folder: Path, ranks: int) -> Callable[[int, bool, float], Callable[[]
         return step
 
     return make
+
+
+def _by_deepspeed(mpu: Any, ranks: int) -> None:
+    """Its checkpoints and generators in place of Megatron's (megatron/initialize.py:
+    setup_deepspeed_random_and_activation_checkpointing); --deepspeed-activation-checkpointing stands in BLOOM's launch
+    (bigscience-workshop/bigscience train/tr11-176B-ml/tr11-176B-ml.slurm) and in microsoft's examples."""
+    from deepspeed.comm import comm
+    from deepspeed.runtime.activation_checkpointing import checkpointing
+
+    # It asks for its own backend, which knows no fake process group.
+    comm.cdb = mock.Mock(
+        is_initialized=lambda: True, get_rank=lambda group=None: 0, get_world_size=lambda group=None: ranks
+    )
+    checkpointing.configure(
+        mpu,
+        partition_activations=False,
+        contiguous_checkpointing=False,
+        num_checkpoints=_MOST,
+        checkpoint_in_cpu=False,
+        synchronize=False,
+        profile=False,
+    )
+    mpu.checkpoint = checkpointing.checkpoint
+    mpu.get_cuda_rng_tracker = checkpointing.get_cuda_rng_tracker
+    mpu.model_parallel_cuda_manual_seed = checkpointing.model_parallel_cuda_manual_seed
 
 
 class _Arguments:
