@@ -5,12 +5,12 @@ without gradients in the same process.
     .venv/bin/python -m benchmarks.real.megatron_operators --older FOLDER [--layers NAME]
 
 writes benchmarks/results/megatron_operators.json anew, its sum too; with --layers the rounds of `megatron-core` or
-`megatron-deepspeed` alone, beside the other's that are there. Real layers of Megatron-core and, of FOLDER, those
-of bigscience-workshop/Megatron-DeepSpeed (a folder that holds its `megatron`), whose checkpoints and generators are
-DeepSpeed's own as its launches ask for (megatron/initialize.py: setup_deepspeed_random_and_activation_checkpointing),
-so narrow that their operators compute next to nothing; tensor parallel ranks by torch's fake process group, whose collectives end at once. Layers alone: eight
-less two. The generators of a GPU are ones of the host, and what is one kernel on a GPU is its operators, since only
-what an operator costs is used (planner/speed/efficiency.toml: issuing).
+`megatron-deepspeed` alone, beside the other's that are there. Real layers of Megatron-core and, of FOLDER, those of
+bigscience-workshop/Megatron-DeepSpeed (a folder that holds its `megatron`), whose checkpoints and generators are
+DeepSpeed's own as its launches ask for, so narrow that their operators compute next to nothing; tensor parallel ranks
+by torch's fake process group, whose collectives end at once. Layers alone: eight less two. The generators of a GPU are
+ones of the host, and what is one kernel on a GPU is its operators, since only what an operator costs is used
+(planner/speed/efficiency.toml: issuing).
 
 Other work on the machine lengthens every call: hence calls of both kinds turn about in one process, each by its least
 processor time of all turns, and a ratio of these for every round, which is a process of its own. A job's figure is the
