@@ -3,7 +3,8 @@
     model                 the interface, frozen: `StepWork` (trace, `Collective`s, `OptimizerWork`) to `StepTime`
     roofline              `RooflineModel`, which needs no measurement of the user's own
     operators, rates      a trace's operators as classes of equal work; what a device achieves (efficiency.toml)
-    attention, power      fused kernels by kind and size of head; what a power limit leaves
+    attention             fused kernels by kind and size of head
+    chips                 how devices of one kind differ: a power limit, the slowest of several
     collectives, between  seconds of a transfer (collectives.toml); NCCL's algorithms between nodes
     streams               when each part runs: schedule, overlap, a step's trace, what scaling loses
     calibration           what `plan calibrate` measured on this machine, in place of what was published

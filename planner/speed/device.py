@@ -16,6 +16,8 @@ from gpu_plan.planner.speed.calibration.rates import (
     product_rate,
 )
 from gpu_plan.planner.speed.calibration.record import Calibration
+from gpu_plan.planner.speed.chips.power import limited
+from gpu_plan.planner.speed.chips.slowest import slowest_device, waiting_devices
 from gpu_plan.planner.speed.host import Issuing, allocation_share, host_operator_seconds, view_share
 from gpu_plan.planner.speed.model import Collective, Kernel, Layers, StepWork
 from gpu_plan.planner.speed.operators import (
@@ -27,7 +29,6 @@ from gpu_plan.planner.speed.operators import (
     OperatorClass,
     Operators,
 )
-from gpu_plan.planner.speed.power import limited
 from gpu_plan.planner.speed.rates import (
     Rate,
     accumulating_share,
@@ -41,7 +42,6 @@ from gpu_plan.planner.speed.rates import (
     strided_rate,
     usable_peak,
 )
-from gpu_plan.planner.speed.slowest import slowest_device, waiting_devices
 from gpu_plan.planner.trace.events import FloatArray, StepTrace
 
 SLOW, EXPECTED, FAST = range(3)

@@ -4,7 +4,7 @@ import pytest
 
 from gpu_plan.planner.hardware.catalog import find_gpu
 from gpu_plan.planner.speed import rates
-from gpu_plan.planner.speed.power import limited, power_exponents
+from gpu_plan.planner.speed.chips.power import limited, power_exponents
 
 
 def test_chips_sold_with_two_limits_say_how_much_is_lost() -> None:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from gpu_plan.planner.hardware.catalog import find_gpu
 from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.speed.chips.slowest import slowest_device
 from gpu_plan.planner.speed.host import Issuing, host_operator_seconds, older_interpreter
 from gpu_plan.planner.speed.model import Collective, OptimizerWork, StepWork
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.speed.slowest import slowest_device
 from gpu_plan.planner.trace.events import StepTrace
 from tests.support.synthetic_trace import Op, trace_of
 
