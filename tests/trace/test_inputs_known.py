@@ -28,6 +28,17 @@ def following() -> Iterator[KnownValues]:
         yield known
 
 
+def test_shapes_that_follow_from_the_hosts_own_values_stay_on_the_host() -> None:
+    """trl trainer/sft_trainer.py: a collator's boundaries of packed samples, joined with another host tensor."""
+    with Operators(KnownValues()):
+        positions = torch.tensor([0, 1, 2, 0, 1], device="cpu")
+        starts = (positions == 0).nonzero().flatten()
+        edges = torch.cat([starts, torch.tensor([5], device="cpu")])
+        assert edges.device.type == "cpu"
+        assert edges.tolist() == [0, 3, 5]
+        assert positions[positions > 0].tolist() == [1, 2, 1]
+
+
 def test_arithmetic_views_and_changes_in_place() -> None:
     with following():
         grid = torch.tensor([[1, 4, 6], [1, 2, 2]])

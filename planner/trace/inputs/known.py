@@ -83,10 +83,13 @@ class KnownValues:
         if func is aten._to_copy.default and args[0].device.type == "meta" and _to_cpu(kwargs):
             value = self.get(args[0])
             return value is not None, None if value is None else func(value, **kwargs)
-        if func.overloadpacket in _BOOL_INDEXED:
-            return self._answer_bool_index(func, args, kwargs)
-        if func.overloadpacket not in _DATA_DEPENDENT:
+        indexed = func.overloadpacket in _BOOL_INDEXED
+        if not indexed and func.overloadpacket not in _DATA_DEPENDENT:
             return False, None
+        if not any(one.is_meta for one in _tensors((args, kwargs))):
+            return False, None  # the host's own values, which stay there: a collator's boundaries of packed samples
+        if indexed:
+            return self._answer_bool_index(func, args, kwargs)
         if func is aten.masked_select.default and self.get(args[0]) is None:
             return self._answer_masked_select(args[0], args[1])
         if not self._all_known((*args, *kwargs.values())):
