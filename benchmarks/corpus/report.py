@@ -124,12 +124,14 @@ _STATE = "one state"
 """Label of what was measured on one state of the code."""
 _LAST = "last state"
 """Label of what of the others was measured on a later one."""
+_NOON = "noon"
+"""Label of what of the rest was measured on a later one still."""
 _KINDS = ("right", "misread", "wrong", "limit", "must be refused", "does not run", "not measured")
 
 
 def _now(script: str, found: dict[str, Any], label: str, argued: dict[str, list[str]]) -> str:
     """The kind of the latest outcome; right where it is right, else as it is argued."""
-    labels = (_LAST, _STATE, label, *(["first"] if label == "after" else []))
+    labels = (_NOON, _LAST, _STATE, label, *(["first"] if label == "after" else []))
     outcome = next((found[one].get("outcome") for one in labels if one in found), None)
     if outcome is None:
         return "not measured"
@@ -142,6 +144,7 @@ def _all() -> str:
     whole: Counter[str] = Counter()
     here: Counter[str] = Counter()
     since: Counter[str] = Counter()
+    noon: Counter[str] = Counter()
     rows, told = [], []
     for name, expected, results, label in _DRAWS:
         kept = json.loads(results.read_text()) if results.exists() else {}
@@ -150,6 +153,7 @@ def _all() -> str:
         whole += Counter(kinds.values())
         here += Counter(kinds[script] for script in scripts if _STATE in kept.get(script, {}))
         since += Counter(kinds[script] for script in scripts if _LAST in kept.get(script, {}))
+        noon += Counter(kinds[script] for script in scripts if _NOON in kept.get(script, {}))
         rows.append(_line(name, Counter(kinds.values())))
         told += [f"- {kinds[script]}: {script}: {argued.get(script, ['', ''])[1]}" for script in scripts
                  if kinds[script] not in ("right", "not measured")]  # fmt: skip
@@ -157,8 +161,9 @@ def _all() -> str:
         "# All draws of scripts",
         "",
         f"{here.total()} of {whole.total()} scripts were measured on one state of the code (a8cb0a90,"
-        f" 2026-11-27), {since.total()} of the others on a later one (ae1bb7d4, 2026-11-28), the cheapest first: the"
-        " last lines of the table; the rest as they were last measured, between 2026-11-24 and then.",
+        f" 2026-11-27), {since.total()} of the others on a later one (ae1bb7d4, 2026-11-28) and {noon.total()} of the"
+        " rest on a later one still (03fb8b47, 2026-11-28, noon), the cheapest first: the last lines of the table; the"
+        " rest as they were last measured, between 2026-11-24 and then.",
         "",
         f"| draw | {' | '.join(_KINDS)} | captured |",
         f"|---|{'---:|' * (len(_KINDS) + 1)}",
@@ -166,6 +171,7 @@ def _all() -> str:
         _line("all", whole),
         _line("of them, one state", here),
         _line("of them, a later one", since),
+        _line("of them, a later one still", noon),
         "",
         "Captured: right, and right but for an expectation that was misread from the text, of what can be captured:"
         " of all that runs here, less what must be refused, what does not run after all, and what was not measured.",

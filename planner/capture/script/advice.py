@@ -8,6 +8,8 @@ _OF_ENVIRONMENT = re.compile(r"\benviron\b")
 _OF_A_NOTEBOOK = ("!", "%")
 _OF_TRANSFORMS = ("TensorWrapper", "BatchedTensor")
 """What torch's own errors call the tensors within a transform of torch.func."""
+_SPARSE = ("SparseTensorImpl", "SparseCsrTensorImpl", "Sparse CPU", "SparseMeta")
+"""What they call a sparse one."""
 
 
 def about_arguments(script: str, said: str) -> str:
@@ -33,6 +35,8 @@ def about(problem: BaseException, line: str) -> str:
         return f"the environment variable {name} is not set: set it before the command ({name}=... plan ...)"
     if isinstance(problem, NotImplementedError | RuntimeError) and any(kind in str(problem) for kind in _OF_TRANSFORMS):
         return "it takes gradients by torch.func (grad, vmap), not by backward(), which a capture does not follow"
+    if isinstance(problem, NotImplementedError | RuntimeError) and any(kind in str(problem) for kind in _SPARSE):
+        return "its tensors or gradients are sparse, which are not planned: nn.Embedding(..., sparse=False) has dense ones"
     return ""
 
 
