@@ -36,7 +36,9 @@ def about(problem: BaseException, line: str) -> str:
     if isinstance(problem, NotImplementedError | RuntimeError) and any(kind in str(problem) for kind in _OF_TRANSFORMS):
         return "it takes gradients by torch.func (grad, vmap), not by backward(), which a capture does not follow"
     if isinstance(problem, NotImplementedError | RuntimeError) and any(kind in str(problem) for kind in _SPARSE):
-        return "its tensors or gradients are sparse, which are not planned: nn.Embedding(..., sparse=False) has dense ones"
+        return (
+            "its tensors or gradients are sparse, which are not planned: nn.Embedding(..., sparse=False) has dense ones"
+        )
     return ""
 
 
