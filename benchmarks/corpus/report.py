@@ -138,6 +138,10 @@ def _now(script: str, found: dict[str, Any], label: str, argued: dict[str, list[
     return "right" if outcome == "right" else argued.get(script, ["limit" if outcome == "refused" else "wrong"])[0]
 
 
+def _without(found: dict[str, Any], label: str) -> dict[str, Any]:
+    return {name: outcome for name, outcome in found.items() if name != label}
+
+
 def _all() -> str:
     """Every draw: what can be captured, and what is; how much of it on one state of the code."""
     argued = json.loads(NOW_ARGUED.read_text())
@@ -151,9 +155,14 @@ def _all() -> str:
         scripts = [row["script"] for row in json.loads(expected.read_text()) if row["runs"]]
         kinds = {script: _now(script, kept.get(script, {}), label, argued) for script in scripts}
         whole += Counter(kinds.values())
-        here += Counter(kinds[script] for script in scripts if _STATE in kept.get(script, {}))
+        first = {script: _now(script, _without(kept.get(script, {}), _NOON), label, argued) for script in scripts}
+        here += Counter(first[script] for script in scripts if _STATE in kept.get(script, {}))
         since += Counter(kinds[script] for script in scripts if _LAST in kept.get(script, {}))
-        noon += Counter(kinds[script] for script in scripts if _NOON in kept.get(script, {}))
+        noon += Counter(
+            kinds[script]
+            for script in scripts
+            if _NOON in kept.get(script, {}) and not {_STATE, _LAST} & kept[script].keys()
+        )
         rows.append(_line(name, Counter(kinds.values())))
         told += [f"- {kinds[script]}: {script}: {argued.get(script, ['', ''])[1]}" for script in scripts
                  if kinds[script] not in ("right", "not measured")]  # fmt: skip
