@@ -125,7 +125,7 @@ _STATE = "one state"
 _LAST = "last state"
 """Label of what of the others was measured on a later one."""
 _NOON = "noon"
-"""Label of what of the rest was measured on a later one still."""
+"""Label of what of the rest was measured on two later ones still."""
 _KINDS = ("right", "misread", "wrong", "limit", "must be refused", "does not run", "not measured")
 
 
@@ -170,9 +170,8 @@ def _all() -> str:
         "# All draws of scripts",
         "",
         f"{here.total()} of {whole.total()} scripts were measured on one state of the code (a8cb0a90,"
-        f" 2026-11-27), {since.total()} of the others on a later one (ae1bb7d4, 2026-11-28) and {noon.total()} of the"
-        " rest on a later one still (03fb8b47, 2026-11-28, noon), the cheapest first: the last lines of the table; the"
-        " rest as they were last measured, between 2026-11-24 and then.",
+        f" 2026-11-27), {since.total()} of the others on a later one (ae1bb7d4, 2026-11-28) and {noon.total()} on two"
+        " later ones still (03fb8b47 and 91453fed, 2026-11-28, noon): the last lines of the table.",
         "",
         f"| draw | {' | '.join(_KINDS)} | captured |",
         f"|---|{'---:|' * (len(_KINDS) + 1)}",
@@ -180,7 +179,7 @@ def _all() -> str:
         _line("all", whole),
         _line("of them, one state", here),
         _line("of them, a later one", since),
-        _line("of them, a later one still", noon),
+        _line("of them, two later ones still", noon),
         "",
         "Captured: right, and right but for an expectation that was misread from the text, of what can be captured:"
         " of all that runs here, less what must be refused, what does not run after all, and what was not measured.",
