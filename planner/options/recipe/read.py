@@ -7,10 +7,11 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.recipe.engine import ENGINE_WORDS, EngineGiven, read_engine
 from gpu_plan.planner.options.settings import parse_settings
+from gpu_plan.planner.options.training.contradictions import check_every
 from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
 from gpu_plan.planner.workload.recipes import CALLED, LIGER, LOGITS, PPO, RECIPES, REFERENCES, WHOLE, Recipe
-from gpu_plan.planner.workload.training import Attention
+from gpu_plan.planner.workload.training import Attention, Checkpointing
 
 _ROLLOUTS = ("generations", "reward-model")
 RECIPE_WORDS = ("prompt-len", "completion-len", "reference", "teacher", *_ROLLOUTS, "critic", "vllm", "vllm-sleep")
@@ -108,8 +109,7 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
     if not Peft(peft).adapts and (rank is not None or "lora-targets" in words):
         raise UsageError("--lora-rank and --lora-targets are about adapters: add --peft lora")
     own = _own_settings(recipe, settings, Peft(peft))
-    if own.get(REENTRANT) == "true" and (chosen := words.get("checkpointing", "full").lower()) != "full":
-        raise UsageError(f"--set {REENTRANT}=true needs --checkpointing full, and --checkpointing {chosen} is given")
+    check_every(choice(Checkpointing, words.get("checkpointing"), "--checkpointing"), tuple(own.items()), None)
     prompt, completion = lengths_of(words)
     generations = _generations(words, recipe)
     batch = positive(words.get("micro-batch"), "--micro-batch") or recipe.least_batch

@@ -241,24 +241,29 @@ def batches(workload: Workload, data_parallel: int, stages: int = 1) -> list[Bat
 
 
 def first_batches(
-    workload: Workload, world_size: int, sharing: int, stages: int, others: Callable[[], Iterable[int]]
+    workload: Workload, world_size: int, shared: int, stages: int, others: Callable[[], Iterable[int]]
 ) -> list[Batch]:
-    """As `batches`, of copies that `sharing` ranks compute each.
+    """As `batches`, of copies that `shared` ranks compute each.
 
     Where a step has fewer samples than there are devices, a whole number of devices for each, or where an engine's own
     model is shared out by degrees that are searched: those of the fewest ranks that divide the global batch. `others`
     gives how many ranks share a copy by those degrees. UsageError where none does.
     """
     try:
-        return batches(workload, world_size // sharing, stages)
+        return batches(workload, world_size // shared, stages)
     except UsageError:
         own = workload.strategy is not None and find_strategy(workload.strategy).traits.own_model
         if not own and (workload.global_batch is None or world_size % workload.global_batch):
             raise
         for ranks in sorted(set(others())):
-            if ranks > sharing and world_size % ranks == 0 and divides(workload, world_size // ranks):
+            if ranks > shared and world_size % ranks == 0 and divides(workload, world_size // ranks):
                 return batches(workload, world_size // ranks, stages)
         raise
+
+
+def sharing(workload: Workload) -> int:
+    """Ranks that compute the same samples, as far as degrees were given."""
+    return (workload.tensor_parallel or 1) * (workload.context_parallel or 1) * (workload.pipeline_parallel or 1)
 
 
 def divides(workload: Workload, data_parallel: int) -> bool:

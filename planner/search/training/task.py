@@ -13,7 +13,15 @@ from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyCho
 from gpu_plan.planner.search.ranking.rules import Ranking, standing
 from gpu_plan.planner.search.shown.sections import Details
 from gpu_plan.planner.search.task import Explored, Rejected
-from gpu_plan.planner.search.training.candidates import Batch, Family, batches, divides, families, first_batches
+from gpu_plan.planner.search.training.candidates import (
+    Batch,
+    Family,
+    batches,
+    divides,
+    families,
+    first_batches,
+    sharing,
+)
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.explore import explored
 from gpu_plan.planner.search.training.finer import (
@@ -64,8 +72,7 @@ class TrainingTask:
     @property
     def _sharing(self) -> int:
         """Ranks that compute the same samples, as far as degrees were given."""
-        given = self._workload
-        return (given.tensor_parallel or 1) * (given.context_parallel or 1) * (given.pipeline_parallel or 1)
+        return sharing(self._workload)
 
     def _sharings(self) -> Iterator[int]:
         """Ranks that compute the same samples, by every degree that is searched."""

@@ -54,8 +54,8 @@ def test_tokens_are_shared_out_within_a_node_and_unasked_where_nothing_else_fits
 def test_a_batch_smaller_than_the_cluster_is_shared_by_copies_of_several_ranks():
     small = replace(WORKLOAD, strategy="megatron", global_batch=16)
 
-    def cuts(workload, *others, sharing=1):
-        found = first_batches(workload, 32, sharing, 1, lambda: others)
+    def cuts(workload, *others):
+        found = first_batches(workload, 32, 1, 1, lambda: others)
         return [(one.micro_batch, one.accumulation_steps) for one in found]
 
     assert cuts(small, 1, 2, 4) == [(1, 1)]

@@ -1,7 +1,7 @@
 """What is said of a step that has fewer samples than there are devices."""
 
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.search.training.candidates import divides
+from gpu_plan.planner.search.training.candidates import divides, sharing
 from gpu_plan.planner.strategy.registry import find_strategy
 from gpu_plan.planner.workload.training import Workload
 
@@ -9,8 +9,7 @@ from gpu_plan.planner.workload.training import Workload
 def fewer_samples(workload: Workload, cluster: Cluster) -> tuple[str, ...]:
     """Nothing where every device takes samples of its own, or where degrees were given or are an engine's own."""
     given, devices = workload.global_batch, cluster.world_size
-    shared = (workload.tensor_parallel or 1) * (workload.context_parallel or 1) * (workload.pipeline_parallel or 1)
-    if given is None or given >= devices or shared > 1 or divides(workload, devices):
+    if given is None or given >= devices or sharing(workload) > 1 or divides(workload, devices):
         return ()
     if workload.strategy is not None and find_strategy(workload.strategy).traits.own_model:
         return ()

@@ -7,17 +7,13 @@ gradients' absolute values, in the copies where there are some. Decoupled weight
 
 from functools import partial
 
-from gpu_plan.planner.workload.optimizers.foreach import DECAYED, decays, in_lists, lists_of
+from gpu_plan.planner.workload.optimizers.foreach import DECAYED, decays, in_lists, lists_of, ran_torch
 from gpu_plan.planner.workload.optimizers.kinds.adamw import adam_state
-from gpu_plan.planner.workload.optimizers.traits import OptimizerTraits, Ran, Seen, StepRule, passes
+from gpu_plan.planner.workload.optimizers.traits import OptimizerTraits, Seen, StepRule, passes
 
 
 def _nadam(seen: Seen, *, l2: bool) -> bool:
     return in_lists(seen, "NAdam") and decays(seen) == l2
-
-
-def _ran(found: Ran, *, kind: str) -> bool:
-    return found.package == "torch" and found.kind == kind
 
 
 def _kind(
@@ -34,7 +30,7 @@ def _kind(
         package="",
         takes_dtensors=True,
         captured=partial(_nadam, l2=l2) if l2 is not None else lambda seen: in_lists(seen, class_name),
-        ran=partial(_ran, kind=class_name.lower()),
+        ran=partial(ran_torch, kind=class_name.lower()),
         classes=() if l2 else (class_name,),
         explored=None,
     )

@@ -6,14 +6,13 @@ outlive their turn: the largest tensor's temporaries count, not those of all. We
 a gradient, as maximize does; both of them are not planned together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpu_plan.planner.workload.optimizers.foreach import DECAYED, decays, plain_torch
+from gpu_plan.planner.workload.optimizers.foreach import DECAYED, decays, kept, plain_torch
 from gpu_plan.planner.workload.optimizers.kinds.adamw import adam_state
 from gpu_plan.planner.workload.optimizers.traits import (
-    Kept,
     OptimizerTraits,
     Ran,
     Scratch,
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
 
 _QUOTIENT, _GONE = "quotient", "gone"
 """Variables that go before the turn ends: of a value that another one is made of, or of one that is written into."""
-
-
-def _kept(tensor: "LocalTensor", full_embeddings: bool, *, labels: Sequence[str]) -> Iterator[Kept]:
-    yield from (Kept(label, tensor.nbytes) for label in labels)
 
 
 def _loop(scratch: Scratch, tensors: Sequence["LocalTensor"], *, variables: Sequence[str]) -> None:
@@ -97,7 +92,7 @@ def _both(
     further: int | None = None,
 ) -> tuple[OptimizerTraits, ...]:
     """Without a copied gradient, and with one."""
-    state = partial(_kept, labels=labels)
+    state = partial(kept, labels=labels)
     return tuple(
         _kind(
             name,
@@ -117,10 +112,10 @@ def _both(
 _ADAM = ("AdamW", "Adam")
 KINDS = (
     _kind("adamw", 74, _ADAM, adam_state, (DECAYED, _QUOTIENT, "denom"), 23, 2, l2=True),
-    _kind("adamw-amsgrad", 75, _ADAM, partial(_kept, labels=("exp_avg", "exp_avg_sq", "max_exp_avg_sq")),
+    _kind("adamw-amsgrad", 75, _ADAM, partial(kept, labels=("exp_avg", "exp_avg_sq", "max_exp_avg_sq")),
           (_QUOTIENT, "denom"), 23, 3, l2=False, amsgrad=True),
-    _kind("sgd", 76, ("SGD",), partial(_kept, labels=()), (DECAYED,), 6, 0, l2=True, further=0),
-    _kind("sgd-momentum", 77, ("SGD",), partial(_kept, labels=("momentum_buffer",)), (_GONE,), 11, 1, l2=True,
+    _kind("sgd", 76, ("SGD",), partial(kept, labels=()), (DECAYED,), 6, 0, l2=True, further=0),
+    _kind("sgd-momentum", 77, ("SGD",), partial(kept, labels=("momentum_buffer",)), (_GONE,), 11, 1, l2=True,
           further=1),
     *_both("rmsprop", 78, ("RMSprop",), ("square_avg",), ("avg",), 13, 0),
     *_both("rmsprop-momentum", 80, ("RMSprop",), ("square_avg", "momentum_buffer"), ("avg",), 18, 1),

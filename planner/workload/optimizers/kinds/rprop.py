@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpu_plan.planner.workload.optimizers.foreach import by_dtype, in_lists, sizes_by_dtype
-from gpu_plan.planner.workload.optimizers.traits import Kept, OptimizerTraits, Ran, Scratch, Seen, passes
+from gpu_plan.planner.workload.optimizers.foreach import by_dtype, in_lists, ran_torch, sizes_by_dtype
+from gpu_plan.planner.workload.optimizers.traits import Kept, OptimizerTraits, Scratch, Seen, passes
 
 if TYPE_CHECKING:
     from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor
@@ -64,10 +64,6 @@ def _asgd(seen: Seen) -> bool:
     return in_lists(seen, "ASGD") and not seen.options.get("maximize")
 
 
-def _ran(found: Ran, *, kind: str) -> bool:
-    return found.package == "torch" and found.kind == kind
-
-
 KINDS = (
     OptimizerTraits(
         name="rprop",
@@ -81,7 +77,7 @@ KINDS = (
         package="",
         takes_dtensors=False,  # its masks are written through by index
         captured=lambda seen: in_lists(seen, "Rprop"),
-        ran=partial(_ran, kind="rprop"),
+        ran=partial(ran_torch, kind="rprop"),
         classes=("Rprop",),
         explored=None,
     ),
@@ -95,7 +91,7 @@ KINDS = (
         package="",
         takes_dtensors=True,
         captured=_asgd,
-        ran=partial(_ran, kind="asgd"),
+        ran=partial(ran_torch, kind="asgd"),
         classes=("ASGD",),
         explored=None,
     ),

@@ -7,12 +7,12 @@ torch/optim/adagrad.py: __init__ makes `sum`, before any step; _multi_tensor_ada
 torch/optim/adadelta.py: _multi_tensor_adadelta keeps `square_avg` and `acc_delta`, makes `std` and `deltas`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpu_plan.planner.workload.optimizers.foreach import DECAYED, decays, in_lists, lists_of
-from gpu_plan.planner.workload.optimizers.traits import Kept, OptimizerTraits, Ran, Seen, passes
+from gpu_plan.planner.workload.optimizers.foreach import DECAYED, decays, in_lists, kept, lists_of, ran_torch
+from gpu_plan.planner.workload.optimizers.traits import Kept, OptimizerTraits, Seen, passes
 
 if TYPE_CHECKING:
     from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor
@@ -46,22 +46,14 @@ def _kind(name: str, place: int, *, second: bool = False, l2: bool = False) -> O
         optim="" if second or l2 else "rmsprop",
         with_momentum="" if second else f"rmsprop-momentum{'-l2' * l2}",
         captured=partial(_rmsprop, second=second, l2=l2),
-        ran=partial(_ran_as, kind="rmsprop"),
+        ran=partial(ran_torch, kind="rmsprop"),
         classes=() if second or l2 else ("RMSprop",),
         explored=None,
     )
 
 
-def _kept(tensor: "LocalTensor", full_embeddings: bool, *, labels: Sequence[str]) -> Iterator[Kept]:
-    yield from (Kept(label, tensor.nbytes) for label in labels)
-
-
 def _adadelta(seen: Seen, *, l2: bool) -> bool:
     return in_lists(seen, "Adadelta") and decays(seen) == l2
-
-
-def _ran_as(found: Ran, *, kind: str) -> bool:
-    return found.package == "torch" and found.kind == kind
 
 
 _ADADELTA = 27
@@ -71,7 +63,7 @@ _OTHERS = (
     OptimizerTraits(
         name="adagrad",
         place=51,
-        state=partial(_kept, labels=("sum",)),
+        state=partial(kept, labels=("sum",)),
         made_with_it=True,
         step=lists_of("std", "numerator"),
         traffic=passes(13),  # addcmul (3), sqrt (2), add (2), mul (2), addcdiv (4)
@@ -81,21 +73,21 @@ _OTHERS = (
         optim="adagrad",
         deepspeed_torch=("adagrad",),
         captured=lambda seen: in_lists(seen, "Adagrad") and not seen.options.get("fused"),
-        ran=partial(_ran_as, kind="adagrad"),
+        ran=partial(ran_torch, kind="adagrad"),
         classes=("Adagrad",),
         explored=None,
     ),
     OptimizerTraits(
         name="adadelta",
         place=52,
-        state=partial(_kept, labels=("square_avg", "acc_delta")),
+        state=partial(kept, labels=("square_avg", "acc_delta")),
         step=lists_of("std", "deltas"),
         traffic=passes(_ADADELTA),
         saved_bytes=(8.0, 4.0),
         package="",
         takes_dtensors=True,
         captured=partial(_adadelta, l2=False),
-        ran=partial(_ran_as, kind="adadelta"),
+        ran=partial(ran_torch, kind="adadelta"),
         classes=("Adadelta",),
         explored=None,
     ),
@@ -103,14 +95,14 @@ _OTHERS = (
         name="adadelta-l2",
         place=53,
         help="with weight decay",
-        state=partial(_kept, labels=("square_avg", "acc_delta")),
+        state=partial(kept, labels=("square_avg", "acc_delta")),
         step=lists_of(DECAYED, "std", "deltas"),
         traffic=passes(_ADADELTA + 3),
         saved_bytes=(8.0, 4.0),
         package="",
         takes_dtensors=True,
         captured=partial(_adadelta, l2=True),
-        ran=partial(_ran_as, kind="adadelta"),
+        ran=partial(ran_torch, kind="adadelta"),
         explored=None,
     ),
 )
