@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.accuracy.megatron.encoders.bert import Bert
-from benchmarks.accuracy.megatron.encoders.rows import as_gpt, other_of
 from benchmarks.accuracy.megatron.encoders.t5 import T5
 from benchmarks.accuracy.megatron.jobs import Job, profile
+from benchmarks.accuracy.megatron.others import as_gpt, other_of
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.strategy.megatron.states import StateRules

@@ -141,6 +141,24 @@ def test_mamba2s_block_keeps_its_input_the_scan_and_a_norm_per_group() -> None:
     assert [g.shape for g in torch.autograd.grad(out.sum(), inputs)] == [t.shape for t in inputs]
 
 
+def test_mamba2s_scan_without_a_norm_keeps_what_it_gated_beside_what_it_put_out() -> None:
+    heads, head_dim, groups = 4, 6, 2
+    inner, channels = heads * head_dim, heads * head_dim + 2 * groups * STATE
+    zxbcdt = tensor(BATCH, TOKENS, inner + channels + heads)
+    weights = [tensor(channels, 4), tensor(channels), tensor(heads), tensor(heads), tensor(heads)]
+    kept: list[torch.Tensor] = []
+
+    def call() -> torch.Tensor:
+        kept.append(scans_mamba2.split_conv1d_scan_combined(zxbcdt, *weights, 256, headdim=head_dim, ngroups=groups))
+        return kept[-1]
+
+    inputs = [zxbcdt, *weights]
+    assert saved_bytes(call, inputs) == 4 * BATCH * TOKENS * inner
+    saved = kept[-1].grad_fn.saved_tensors[3]  # type: ignore[union-attr]
+    assert saved.untyped_storage()._cdata != kept[-1].untyped_storage()._cdata
+    assert [g.shape for g in torch.autograd.grad(kept[-1].sum(), inputs)] == [t.shape for t in inputs]
+
+
 def test_the_delta_rule_keeps_normed_keys_and_the_solved_chunks() -> None:
     query, key, value, decay, beta = (tensor(*shape, dtype=torch.bfloat16) for shape in DELTA)
 

@@ -2,6 +2,7 @@
 
 jobs     one rank of a job replayed
 golden   Megatron-LM's own regression values: the last rank's peak
+others   arguments of what is no plain GPT, and what is built of them: `encoders/`, `hybrids/`, `overlapped`
 routing  how many tokens came to a rank's experts, by what it says itself
 b200     every rank of runs on eight B200
 report   both as a page: `python -m benchmarks.accuracy.megatron.report FOLDER`

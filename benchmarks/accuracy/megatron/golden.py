@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.accuracy.megatron.encoders.rows import as_gpt, other_of
 from benchmarks.accuracy.megatron.jobs import Job
+from benchmarks.accuracy.megatron.others import FAMILIES, as_gpt, hybrid_not_replayed, other_of, stages_of
 from benchmarks.accuracy.megatron.recorded import workspace_before
 from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
 from gpu_plan.planner.megatron.layout import Layout
@@ -20,9 +20,7 @@ _WORKSPACE = 8 * 4096 * 1024
 _NOT_PLANNED = (
     "--use-megatron-fsdp",
     "--pipeline-model-parallel-layout", "--use-transformer-engine-op-fuser", "--cuda-graph-impl",
-    "--export-kd-cfg", "--hybrid-layer-pattern", "--hybrid-override-pattern",
-    "--overlap-moe-expert-parallel-comm", "--recompute-modules", "--fine-grained-activation-offloading",
-    
+    "--export-kd-cfg", "--hybrid-override-pattern", "--recompute-modules", "--fine-grained-activation-offloading",
     "--no-rope-fusion",
 )  # fmt: skip
 
@@ -62,8 +60,10 @@ def rows(path: Path) -> Iterator[Row]:
 
 def _not_planned(row: Mapping[str, Any]) -> str:
     family = row["case"].split("/")[0]
-    if family not in ("gpt", "moe", "t5", "bert"):
+    if family not in ("gpt", "moe", *FAMILIES):
         return f"{family} models"
+    if unknown := hybrid_not_replayed(row["args"]):
+        return unknown
     if row["args"].get("--optimizer") not in (None, "adam", "muon"):
         return f"--optimizer {row['args']['--optimizer']}"
     return next((flag for flag in _NOT_PLANNED if row["args"].get(flag) not in (None, False)), "")
@@ -73,7 +73,7 @@ def job_of(row: Mapping[str, Any]) -> Job:
     """The job that the arguments describe (megatron/training/arguments.py for what they leave out)."""
     args, parallel = row["args"], row["parallel"]
     family = row["case"].split("/")[0]
-    if family in ("t5", "bert"):
+    if family in FAMILIES:
         args = as_gpt(family, args)
     model = _architecture(args)
     expert_tensor = int(parallel["etp"] or args.get("--expert-tensor-parallel-size") or parallel["tp"])
@@ -135,7 +135,7 @@ def _layout(
     return Layout(
         tensor=parallel["tp"],
         pipeline=parallel["pp"],
-        virtual=int(parallel["vpp"] or 1),
+        virtual=(stages_of(args) or int(parallel["vpp"] or 1) * parallel["pp"]) // parallel["pp"],
         group=_count(args, "--microbatch-group-size-per-virtual-pipeline-stage"),
         context=parallel["cp"],
         expert=parallel["ep"],

@@ -5,7 +5,7 @@ FOLDER holds what was measured: megatron_memory.json and megatron_golden.json.
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -53,6 +53,7 @@ def _of_golden(folder: Path) -> Iterator[str]:
     yield "## Megatron-LM's own regression values, last rank\n"
     yield "| family | cases | median | 95th percentile |\n|---|---|---|---|"
     by_case: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    once: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     lines, left, tensors = [], Counter[str](), list[float]()
     planned: dict[str, int] = {}
     scored: list[golden.Row] = []
@@ -65,6 +66,8 @@ def _of_golden(folder: Path) -> Iterator[str]:
         scored.append(row)
         error = peak / row.measured - 1
         by_case[row.family, row.gpu, row.case].append(error)
+        once["case, by its name", row.family, row.case].append(error)
+        once["model and degrees", row.family, row.key].append(error)
         tensors.append(profile(row.job, row.job.layout.pipeline - 1).peak_allocated_bytes / row.measured - 1)
         kernel = row.job.layout.attention
         lines.append(
@@ -86,9 +89,23 @@ def _of_golden(folder: Path) -> Iterator[str]:
         " experts: three jobs on GB200 that are the same but for their optimizer, by what their data chose (below)."
     )
     yield f"\nEach case once for each GPU; not planned: {_words(left)}.\n"
+    yield from _each_once(once)
     yield from routing.lines(scored, planned)
     yield "| case | GPU | attention | predicted GiB | measured GiB | error |\n|---|---|---|---|---|---|"
     yield from lines
+
+
+def _each_once(once: Mapping[tuple[str, str, str], Sequence[float]]) -> Iterator[str]:
+    """The same errors with what was measured several times counted once, by the median of its runs."""
+    yield (
+        "Many of these cases are near copies of one small model. With each counted once, whatever ran it (the median of"
+        " its runs): cases by their names, and cases that have the same model and degrees (`case_key`).\n"
+    )
+    yield "| family | once for each | cases | median | 95th percentile |\n|---|---|---|---|---|"
+    for kind, family in sorted({key[:2] for key in once}, key=lambda key: (key[1], key[0])):
+        found = [errors for (*own, _), errors in once.items() if tuple(own) == (kind, family)]
+        yield _scored(f"{family} | {kind}", found)
+    yield ""
 
 
 def _scored(name: str, cases: Sequence[Sequence[float]]) -> str:

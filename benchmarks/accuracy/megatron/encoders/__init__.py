@@ -4,5 +4,4 @@ parts as a GPT's.
 attending   attention of a decoder over what an encoder put out
 t5          both stacks on one rank, and the loss
 bert        one stage of an encoder, with its heads
-rows        their arguments as a job
 """

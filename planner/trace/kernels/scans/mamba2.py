@@ -101,9 +101,9 @@ class SplitConv1dScanCombined(Function):
         batch, tokens, _ = zxbcdt.shape
         convolved = torch.empty(batch, tokens, sizes.convolved, dtype=zxbcdt.dtype, device=zxbcdt.device)
         scanned = _chunk_scan(zxbcdt, sizes)
-        normed, rstd = scanned, None
+        # Without a norm the scan's own kernel gates its output, and what it gated is kept (_chunk_scan_fwd: out_x).
+        normed, rstd = torch.empty_like(scanned), None
         if norm_weight is not None:
-            normed = torch.empty_like(scanned)
             rstd = _fp32(zxbcdt, sizes.groups * batch * tokens)
         result, low = normed, None
         if out_proj is not None:
@@ -126,8 +126,8 @@ class SplitConv1dScanCombined(Function):
         dconvolved = torch.empty_like(convolved)
         dout = grad if low is None else F.linear(grad, low.t())
         dnorm = None if norm_weight is None else torch.zeros_like(norm_weight)
-        if norm_weight is not None:
-            dout = torch.empty_like(scanned)
+        # Of what was gated: by the norm's backward, or by _chunk_scan_bwd_dz.
+        dout = torch.empty_like(scanned)
         _chunk_scan_backward(zxbcdt, ctx.sizes)
         del dout, convolved
         dout_proj = dout_bias = None

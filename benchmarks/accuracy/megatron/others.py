@@ -1,0 +1,69 @@
+"""Arguments of T5's, BERT's and hybrids' regression runs in the words of a GPT's, and what is built of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.accuracy.megatron.encoders.bert import Bert
+from benchmarks.accuracy.megatron.encoders.t5 import T5
+from benchmarks.accuracy.megatron.hybrids.mixer import Mamba2
+from benchmarks.accuracy.megatron.hybrids.model import KINDS, STAGE, Hybrid
+from benchmarks.accuracy.megatron.jobs import Other
+from benchmarks.accuracy.megatron.overlapped import Overlapped
+
+FAMILIES = ("t5", "bert", "hybrid")
+_WORD_PIECES = 30522
+"""Of BERT's uncased vocabulary, which BertWordPieceLowerCase reads."""
+_BEGIN_AND_END = 2
+"""[BOS] and [EOS], which Megatron-LM's tokenizer adds (bert_tokenization.py: _BertWordPieceTokenizer)."""
+_PATTERN = "--hybrid-layer-pattern"
+
+
+def as_gpt(family: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with those names under which a GPT has the same."""
+    found = dict(args)
+    if family == "hybrid":
+        found["--num-layers"] = len(_layers(args))
+        return found
+    found["--vocab-size"] = _WORD_PIECES + _BEGIN_AND_END + int(args.get("--vocab-extra-ids") or 0)
+    if family == "t5":
+        found["--num-layers"], found["--seq-length"] = args["--encoder-num-layers"], args["--encoder-seq-length"]
+    if args.get("--spec") == "local":
+        found["--transformer-impl"] = "local"
+    return found
+
+
+def stages_of(args: Mapping[str, Any]) -> int | None:
+    """Stages that a hybrid's pattern marks; None where it marks none."""
+    count = str(args.get(_PATTERN) or "").count(STAGE)
+    return count + 1 if count else None
+
+
+def hybrid_not_replayed(args: Mapping[str, Any]) -> str:
+    """Layers of a hybrid that are not replayed; empty where all are."""
+    unknown = sorted(set(str(args.get(_PATTERN) or "")) - KINDS)
+    return f"{_PATTERN} with {' '.join(unknown)}" if unknown else ""
+
+
+def other_of(family: str, args: Mapping[str, Any]) -> Other | None:
+    """What is built; None of a GPT whose micro batches go one after the other."""
+    if family == "t5":
+        return T5(decoder_layers=int(args["--decoder-num-layers"]), decoder_len=int(args["--decoder-seq-length"]))
+    if family == "hybrid":
+        return Hybrid(pattern=_layers(args), mamba=_mamba(args))
+    if args.get("--overlap-moe-expert-parallel-comm"):
+        return Overlapped()
+    return Bert() if family == "bert" else None
+
+
+def _layers(args: Mapping[str, Any]) -> str:
+    return str(args[_PATTERN]).replace(STAGE, "")
+
+
+def _mamba(args: Mapping[str, Any]) -> Mamba2:
+    heads = args.get("--mamba-num-heads")
+    return Mamba2(
+        state=int(args.get("--mamba-state-dim") or 128),
+        head_dim=int(args.get("--mamba-head-dim") or 64),
+        groups=int(args.get("--mamba-num-groups") or 8),
+        heads=int(heads) if heads else None,
+    )
