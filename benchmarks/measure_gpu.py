@@ -122,12 +122,22 @@ def environment(device: str) -> dict[str, Any]:
     return found
 
 
+def _alone() -> None:
+    """One thread: oneDNN shares out 16-bit products of few rows over several, each of which sums into a scratchpad of
+    its own, 65,536 bytes of a small model that no GPU has."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def work(arguments: argparse.Namespace) -> int:
     """One worker: a group's cases in a process of their own."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from benchmarks.gpu.memory import CpuMemory, CudaMemory, Memory, context_probe
 
     memory: Memory = CpuMemory() if arguments.device == "cpu" else CudaMemory()
+    if arguments.device == "cpu":
+        _alone()
     about: dict[str, Any] = {"kind": "worker", "group": arguments.worker}
     if isinstance(memory, CudaMemory):
         about["context"] = context_probe(memory)

@@ -117,6 +117,13 @@ def test_torchtitan_looks_at_the_model() -> None:
     assert "is not that of" in _reason(TITAN, model="meta-llama/Meta-Llama-3-70B")
 
 
+def test_segments_of_torchtitan_s_own_tables_do_not_grow() -> None:
+    """A commit's run is launched by the script of one node, which asks for segments that grow; the page's is not."""
+    page = BY_ID[TITAN] | {"source": "pytorch/torchtitan:benchmarks/llama3_h100_202412_torchtitan.md@b5bcd76c66"}
+    grows = {row["id"]: case_of(row, MODELS) for row in (BY_ID[TITAN], page | {"id": "page"})}
+    assert [case.expandable for case in grows.values() if isinstance(case, TitanCase)] == [True, False]
+
+
 def test_kempnerforge_s_dense_models_are_its_own() -> None:
     """Its tensor parallel is mirrored, its experts and stages are not; on one GPU FSDP2 says nothing."""
     row = {

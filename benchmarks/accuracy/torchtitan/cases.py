@@ -19,6 +19,8 @@ _RECOMPUTE: dict[str, Recompute] = {
 }
 """What the rows call it; `every 2nd` and `per-op` are torchtitan's two kinds of `selective`."""
 _MOST_TOKENS = 2**17
+_PAGES = "pytorch/torchtitan:benchmarks/"
+"""Its own tables over 8 to 512 GPUs, which the script of one node cannot launch; what commits tell was run by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,9 @@ class TitanCase:
     wrapped: str = "blocks"
     """What FSDP2 shards on its own: `blocks`, the rest with the root; or `ends` as well, the embedding by itself, the
     final norm and the head together (models/llama3/infra/parallelize.py: apply_fsdp, since 2025)."""
+    expandable: bool = True
+    """Whether the allocator's segments grow: `run_llama_train.sh` asks for it (a5e57e4a), `multinode_trainer.slurm`
+    does not."""
     strategy: str = "fsdp"
 
     @property
@@ -50,6 +55,7 @@ class TitanCase:
         words += [f"recompute {self.titan.recompute}", f"{self.titan.norm} norm", f"{self.titan.loss} loss"]
         words += [f"TP {self.titan.tensor}"] if self.titan.tensor > 1 else []
         words += ["blocks compiled"] if self.titan.compiled != "nothing" else []
+        words += [] if self.expandable else ["ordinary segments"]
         return ", ".join([*words, *([f"reshard {self.reshard}"] if self.reshard != "default" else [])])
 
     def states(self, parameters: int) -> int:
@@ -85,6 +91,7 @@ def titan_case_of(row: Row, source: ModelSource | None, cluster: Cluster) -> Tit
         ranks=cluster.world_size,
         attention=Attention.SDPA if late else Attention.FLASH,
         wrapped="ends" if late else "blocks",
+        expandable=not text(row, "source").startswith(_PAGES),
         reshard=next((word for word in ("always", "never") if f"reshard_after_forward {word}" in notes), "default"),
     )
 

@@ -25,8 +25,9 @@ from gpu_plan.planner.trace.variant import Compilation, StepVariant
 from gpu_plan.planner.workload.training import Optimizer, Precision, Stack, Workload
 
 _H100 = CudaProfile(capability=(9, 0), sm_count=132)
-SETTINGS = (("alloc.expandable_segments", "true"), ("dtype.reduce", "float32"))
-"""run_llama_train.sh and job_config.training.mixed_precision_reduce."""
+_SETTINGS = (("dtype.reduce", "float32"),)
+"""job_config.training.mixed_precision_reduce."""
+_GROWING = ("alloc.expandable_segments", "true")
 
 
 class TitanFsdp(FullyShardedDataParallel):
@@ -93,7 +94,7 @@ class TitanEstimator:
             optimizer=Optimizer("adamw"),
             attention=case.attention,
             stack=Stack.PLAIN,
-            settings=SETTINGS,
+            settings=(_GROWING, *_SETTINGS) if case.expandable else _SETTINGS,
         )
         run = Run(
             workload=workload,
