@@ -283,7 +283,11 @@ def run_stage(
     recorder.mark(Mark.BACKWARD)
     result = output if loss is None else loss
     if variant.halves and not stage.is_first:
-        back = _backward_in_halves(model, (result, output), batch.tensors.get("output_gradient"), value, recorder)
+        back, groups = _inputs_half(model, result, batch.tensors.get("output_gradient"), value)
+        # stage.py: backward_one_chunk lets go of the output's graph: detached in place, or, a view, with its name.
+        output = output.detach() if output._is_view() else output.detach_()
+        recorder.mark(Mark.WEIGHTS)
+        _weights_half(model, groups, recorder)
     else:
         if variant.halves:
             recorder.mark(Mark.WEIGHTS)  # stage.py: backward_one_chunk: a first stage does all of it in the second half
@@ -293,27 +297,23 @@ def run_stage(
     return output, loss, back
 
 
-def _backward_in_halves(
-    model: nn.Module,
-    results: tuple[torch.Tensor, torch.Tensor],
-    gradient: torch.Tensor | None,
-    value: torch.Tensor,
-    recorder: Recorder,
-) -> tuple[Any, ...]:
-    """torch/distributed/pipelining/_backward.py: stage_backward_input, then stage_backward_weight of one group of
-    weights after the other: a group's gradients are held until the next one's stand. What the last stage puts out lets
-    go of its graph in between unless it is a view (stage.py: backward_one_chunk).
-
-    `results`: what goes back, and what the stage put out.
-    """
-    result, output = results
-    from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+def _inputs_half(
+    model: nn.Module, result: torch.Tensor, gradient: torch.Tensor | None, value: torch.Tensor
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """torch/distributed/pipelining/_backward.py: stage_backward_input: what is sent back, and what the gradients of
+    each group of weights need."""
+    from torch.distributed.pipelining._backward import stage_backward_input
 
     gradients = None if gradient is None else [gradient]
     back, groups = stage_backward_input([result], gradients, [value], model.parameters())
-    if not output._is_view():
-        output.detach_()
-    recorder.mark(Mark.WEIGHTS)
+    return back, groups
+
+
+def _weights_half(model: nn.Module, groups: list[Any], recorder: Recorder) -> None:
+    """_backward.py: stage_backward_weight of one group of weights after the other: a group's gradients are held until
+    the next one's stand."""
+    from torch.distributed.pipelining._backward import stage_backward_weight
+
     numbers = {id(parameter): index for index, parameter in enumerate(model.parameters())}
     waiting: list[torch.Tensor] = []
     while groups:
@@ -322,8 +322,6 @@ def _backward_in_halves(
         _ready(waiting, numbers, recorder)
         waiting = [each for each in model.parameters() if each.grad is not None and id(each) not in before]
     _ready(waiting, numbers, recorder)
-    result_back: tuple[Any, ...] = back
-    return result_back
 
 
 def _ready(parameters: list[torch.Tensor], numbers: dict[int, int], recorder: Recorder) -> None:

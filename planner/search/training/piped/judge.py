@@ -61,16 +61,10 @@ def refuses_halves(family: Family) -> str | None:
     torch/distributed/pipelining/_backward.py: stage_backward_weight asks autograd for the gradients themselves: nothing
     that waits for them to be accumulated is called, and what is checkpointed runs again for each group of weights.
     FSDP2 does not wait: stage.py: perform_reduce_grad calls its reductions itself, when the step's last half is over.
-    Logits of a DTensor are a view, of which stage.py: backward_one_chunk does not detach the graph.
     """
     pipeline, traits = family.pipeline, family.strategy.traits
     if pipeline is None or pipeline.schedule is not Schedule.ZERO_BUBBLE:
         return None
-    if traits.tensor_parallel:
-        return (
-            "zero-bubble splits backward in two, and what the last stage puts out is a view where tensor parallel ranks"
-            " share it, whose graph torch keeps for longer than was replayed: leave --tp out, or --schedule interleaved"
-        )
     if traits.pipeline_parallel != "all" and not traits.stage:
         return (
             "zero-bubble splits backward in two, and DDP would never reduce gradients that it does not see accumulated:"

@@ -86,6 +86,8 @@ EIGHT_RANKS = (PipedCase(architecture="llama-3", strategy="fsdp_tp_pp", pipeline
 FOUR_RANKS = (
     PipedCase(architecture="llama-3", strategy="tp_pp", tensor=2),
     PipedCase(architecture="qwen2", strategy="tp_pp", tensor=2),
+    PipedCase(architecture="llama-3", strategy="tp_pp", tensor=2, schedule=Schedule.ZERO_BUBBLE),
+    PipedCase(architecture="llama-3", strategy="tp_pp", tensor=2, schedule=Schedule.ZERO_BUBBLE, local=2),
     PipedCase(architecture="llama-3", stages=4, micro_batches=8),
     PipedCase(architecture="llama-3", strategy="ddp_pp", pipelines=2),
     PipedCase(architecture="llama-3", strategy="fsdp_pp", pipelines=2),
