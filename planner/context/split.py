@@ -1,7 +1,8 @@
 """How a sample's tokens are shared out among ranks, and what each of them holds. Imports no torch."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from gpu_plan.planner.plain.values import dataclass
 
 Method = Literal["ring", "ulysses"]
 """`ring`: torch's `context_parallel`, keys and values go round; `ulysses`: DeepSpeed's, heads go for tokens."""

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.catalog import find_gpu, load_gpus
 from gpu_plan.planner.hardware.gpu import Gpu, Price
 from gpu_plan.planner.hardware.machines import Platform, load_platforms
 from gpu_plan.planner.hardware.meant import check_near_misses
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import format_gib
 
 MAX_GPUS = 1_000_000

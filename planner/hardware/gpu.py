@@ -1,8 +1,9 @@
 """What is known about one accelerator: values, and for each value where it comes from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from gpu_plan.planner.plain.values import dataclass
 
 UsableBasis = Literal["torch", "nvidia-smi", "vendor tool", "marketed", "user", "this machine"]
 """Who counted the usable bytes; only `torch` is what `torch.cuda.mem_get_info` would call total."""

@@ -3,12 +3,12 @@
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpu_plan.planner.hardware.catalog import catalog_document
 from gpu_plan.planner.hardware.gpu import Gpu, Price
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import GIB
 
 

@@ -1,7 +1,6 @@
 """A request, read and checked, with all that searching and telling it takes; and who opens what it asks of models."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -9,6 +8,7 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training.given import Given
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.search import Found
 from gpu_plan.planner.search.task import AnyTask

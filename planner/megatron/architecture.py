@@ -1,8 +1,8 @@
 """A GPT as Megatron-core builds it: what of TransformerConfig and GPTModel decides sizes."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import ceil_div
 
 

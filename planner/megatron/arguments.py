@@ -5,11 +5,11 @@ Only what the plan says: learning rate, data, tokens and checkpoints are the use
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gpu_plan.planner.megatron.architecture import Architecture, LatentAttention
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.megatron.settings import flag, number
+from gpu_plan.planner.plain.values import dataclass
 
 Words = tuple[str, ...]
 _BACKENDS = {"fused": "fused", "flash": "flash", "unfused": "unfused", "local": "local"}

@@ -1,9 +1,10 @@
 """How a job of Megatron-core shares a model out, recomputes it, and which kernels it runs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from gpu_plan.planner.megatron.losses import CrossEntropy
+from gpu_plan.planner.plain.values import dataclass
 
 PARTS = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 """What selective recomputation knows (transformer_config.py: TransformerConfig.recompute_modules)."""

@@ -1,10 +1,9 @@
 """What one rank of a Megatron-core job traces: a stage of a model under a layout."""
 
-from dataclasses import dataclass
-
 from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.pipeline.stages import StageCut
+from gpu_plan.planner.plain.values import dataclass
 
 GATHERED = "gather_buffer"
 """Megatron-core's buffer in which the head's input is gathered, as a trace names it: made once, never freed."""

@@ -1,10 +1,11 @@
 """Events behind those of a rank's stream, in a segment of their own."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from gpu_plan.planner.memory.stream.rank import RankStream
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray
 
 

@@ -5,13 +5,14 @@ transformers keeps is mirrored from trainer.py: evaluation_loop and trainer_pt_u
 torch_pad_and_concatenate: gathered logits are concatenated to those before them, so that both and their sum stand.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from gpu_plan.planner.memory.appended import Appended, joined, next_segment
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.memory.stream.traced import carried_storages
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category
 
 _LOSS = 4

@@ -6,11 +6,12 @@ rounded up, which bends a line only where a sample's part is no multiple of a bl
 remainder, by the number of samples that fill whole blocks, lie on straight lines again.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd
 
 import numpy as np
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray
 
 BLOCK = 512

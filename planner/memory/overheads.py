@@ -1,8 +1,7 @@
 """Device memory that torch's counters do not show: visible terms with intervals, never a hidden factor."""
 
-from dataclasses import dataclass
-
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import MIB
 
 

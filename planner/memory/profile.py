@@ -1,7 +1,7 @@
 """What a rank's stream means in figures: peak, its phase, its composition, and the tensors that stand there."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from gpu_plan.planner.memory.stream.assembling import among
 from gpu_plan.planner.memory.stream.moments import TRAINING_PHASES, Phase
 from gpu_plan.planner.memory.stream.rank import RankStream
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import CATEGORIES, Category, IntArray, shape_at
 
 

@@ -9,12 +9,13 @@ that it waited for stood behind, on its own stream and on those that this one ha
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from operator import le
 
 from gpu_plan.planner.memory.lead.log import STREAMS, Log
 from gpu_plan.planner.memory.lead.play import DEFAULT_STREAM, MAX_QUEUED_LAUNCHES
+from gpu_plan.planner.plain.values import dataclass
 
 Moment = tuple[int, int]
 """Point of the run, and number of the strategy's own event: moments in their order."""

@@ -1,7 +1,6 @@
 """Which adapters a model is trained through, as plain values: nothing here needs torch."""
 
-from dataclasses import dataclass
-
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.workload.adapters import Peft
 
 BESIDE = ".beside_"

@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.plain.values import dataclass
 
 CATALOG = Path(__file__).parent / "catalog"
 KINDS = ("dense", "moe", "encoder", "encdec", "vision", "multimodal", "ssm", "hybrid")

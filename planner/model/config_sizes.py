@@ -1,12 +1,13 @@
 """The sizes in a config that decide how much is built: whole numbers within what any model could mean."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.config_reader import shown
 from gpu_plan.planner.model.config_values import check_rotation, check_routing, check_value
+from gpu_plan.planner.plain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """What a built model is, as plain values: nothing here needs torch."""
 
 import re
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from gpu_plan.planner.plain.values import dataclass
 
 ModelKind = Literal[
     "dense",

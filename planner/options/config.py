@@ -9,7 +9,6 @@ gpu_plan.planner.regression.jobs. `[engines.NAME]` holds what a site always tell
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.planner.errors import InputError
@@ -20,6 +19,7 @@ from gpu_plan.planner.hardware.machines import load_platforms
 from gpu_plan.planner.hardware.names import squash
 from gpu_plan.planner.hardware.user_gpus import parse_user_gpu
 from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.plain.values import dataclass
 
 _USE = "use"
 _CHECKS, _ENGINES = "checks", "engines"

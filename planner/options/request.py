@@ -1,8 +1,10 @@
 """What the main job is asked for, and what it gives."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from gpu_plan.planner.plain.values import dataclass
 
 if TYPE_CHECKING:
     from gpu_plan.planner.plan.document import PlanDocument

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from gpu_plan.planner.context.split import ROTATIONS
@@ -10,6 +9,7 @@ from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.hardware.user_gpus import NETWORKS
 from gpu_plan.planner.model.quantization.words import trainable_base
 from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import parse_bytes
 from gpu_plan.planner.workload.losses import LOSSES
 

@@ -1,9 +1,8 @@
 """A rank's place in a pipeline: its stages, its actions, and where its stages lie in its trace."""
 
-from dataclasses import dataclass
-
 from gpu_plan.planner.pipeline.schedules import Action, Schedule
 from gpu_plan.planner.pipeline.stages import StageCut
+from gpu_plan.planner.plain.values import dataclass
 
 RECEIVED = "hidden_states"
 """What a stage receives from the one before, as its trace names it."""

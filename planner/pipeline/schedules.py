@@ -6,9 +6,9 @@ _get_1f1b_rank_ops). Orders are the same; the empty slots that torch adds for it
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import ceil_div
 
 

@@ -1,9 +1,9 @@
 """When a pipeline ends: every rank runs its actions in order, each as soon as what it needs has arrived."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from gpu_plan.planner.pipeline.schedules import Action, Kind
+from gpu_plan.planner.plain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,11 @@
 """The plan document: what `--json` prints and every report shows. Versioned; plain values only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Literal
 
 from gpu_plan.planner.notebook import shown
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.codec import decode, dump, load_object, plain
 from gpu_plan.planner.plan.figures import (
     CATEGORY_NAMES,

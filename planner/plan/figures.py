@@ -5,8 +5,10 @@ Every class checks its own arithmetic and raises ValueError where figures contra
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Literal
+
+from gpu_plan.planner.plain.values import dataclass
 
 Verdict = Literal["fits", "tight", "no"]
 """`fits`: the high end is within capacity; `tight`: the interval straddles it; `no`: beyond it, or unusable."""

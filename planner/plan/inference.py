@@ -4,7 +4,9 @@ These stand in optional fields of a plan's candidate; a plan of a training job h
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from gpu_plan.planner.plain.values import dataclass
 
 DEVICE_WORDS = ("cpu", "disk")
 """Places that are no GPU. A GPU is `cuda:0`, `cuda:1`, ..."""

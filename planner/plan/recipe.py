@@ -4,7 +4,7 @@ These stand in optional fields of a plan's candidate, of a recipe (`RecipeFigure
 (`SeveralFigures`); a plan of a job of one model by name has none of them.
 """
 
-from dataclasses import dataclass
+from gpu_plan.planner.plain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

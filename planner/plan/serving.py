@@ -3,7 +3,9 @@
 These stand in an optional field of a plan's candidate; a plan of another job has none of them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from gpu_plan.planner.plain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """The timeline of one training step: what stands on the worst rank's device, event by event. Plain values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from gpu_plan.planner.plain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What one rank takes of its device, and the verdict on it: the same for a training step and for a generation."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from gpu_plan.planner.memory.overheads import Term, cached_blocks
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.memory.schedule import LIMITED, Schedule
 from gpu_plan.planner.memory.stream.rank import RankStream
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray
 
 

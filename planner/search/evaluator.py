@@ -1,6 +1,5 @@
 """What judging a candidate takes on one cluster, whatever the task."""
 
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, cast
 
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -8,6 +7,7 @@ from gpu_plan.planner.hardware.machines import usual_ram
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.allocator.words import allocator_settings
 from gpu_plan.planner.memory.overheads import Term
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.device_use import simulated
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.speed.model import SpeedModel

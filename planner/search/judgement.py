@@ -1,7 +1,7 @@
 """What every candidate comes to, whatever it does: memory against the device, a rate, and what to call it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS
@@ -9,6 +9,7 @@ from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.profile import StandingTensor
 from gpu_plan.planner.memory.stream.rank import RankStream
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import Condition
 from gpu_plan.planner.search.device_use import DeviceUse
 
@@ -161,7 +162,7 @@ class Judgement(DeviceUse):
         """What the device is expected to show in use."""
         known = None if self.sections is None else self.sections.memory
         # A class with slots is made anew: `super()` without arguments would still mean the first one.
-        return super(Judgement, self).used_bytes if known is None else known.device_used_bytes
+        return super(Judgement, self).used_bytes if known is None else known.device_used_bytes  # noqa: UP008
 
     @property
     def used_so_far(self) -> int:
@@ -172,7 +173,7 @@ class Judgement(DeviceUse):
     @property
     def device_verdict(self) -> str:
         """The verdict as far as the device goes."""
-        return super(Judgement, self).verdict  # as above
+        return super(Judgement, self).verdict  # noqa: UP008  # as above
 
     @property
     def verdict(self) -> str:

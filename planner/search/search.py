@@ -2,10 +2,11 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpu_plan.planner.errors import StoppedError, UsageError
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.aside.forked import Aside, beside
 from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.front import completed, front

@@ -1,10 +1,10 @@
 """What the search asks of a task: training and generating differ in this, and in nothing else that a search knows."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.figures import (
     HostFigures,
     SpeedFigures,

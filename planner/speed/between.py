@@ -9,11 +9,11 @@ constants understate.
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.model import CollectiveKind
 from gpu_plan.planner.units import median
 

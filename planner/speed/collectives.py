@@ -7,7 +7,6 @@ Between nodes the ring formula holds too (busbw of nccl-tests doc/PERFORMANCE.md
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.disk import NVME_RANGE
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.between import congestion, ring_seconds, tree_share, tree_wait
 from gpu_plan.planner.speed.calibration.rates import MEASURED_HERE, exchange_seconds
 from gpu_plan.planner.speed.calibration.record import Calibration

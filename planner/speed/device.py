@@ -1,12 +1,14 @@
 """What one device takes to compute a step: rates of its operators, and their seconds in each phase."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.plain.among import among
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.attention import USUAL_HEAD, Direction, attention_share, waited_flops
 from gpu_plan.planner.speed.calibration.rates import (
     Sizes,
@@ -245,9 +247,9 @@ def _fused_share(work: StepWork, gpu: Gpu, fused: OperatorClass, causal: bool, h
 
 def attention_block(operators: Operators, micro_batch: int, device: StepDevice, bound: int) -> FloatArray:
     """Mean seconds of a fused attention operator in each phase, (3,); 0 where there is none."""
-    among = operators.is_attention
-    each = np.where(among, device.arithmetic(operators, micro_batch, bound), 0.0)
-    counts = np.bincount(operators.phase, weights=among * operators.count, minlength=NUM_PHASES)
+    attends = operators.is_attention
+    each = np.where(attends, device.arithmetic(operators, micro_batch, bound), 0.0)
+    counts = np.bincount(operators.phase, weights=attends * operators.count, minlength=NUM_PHASES)
     return np.asarray(_by_phase(operators, each) / np.maximum(counts, 1.0), dtype=np.float64)
 
 
@@ -284,7 +286,7 @@ def seconds_of_each(operators: Operators, micro_batch: int, device: StepDevice, 
 
 
 def _products(operators: Operators) -> NDArray[np.bool_]:
-    return np.isin(operators.operator_class, (OperatorClass.MATMUL, OperatorClass.FLOAT8))
+    return among(operators.operator_class, (OperatorClass.MATMUL, OperatorClass.FLOAT8))
 
 
 def _issued(operators: Operators, bound: int) -> FloatArray:

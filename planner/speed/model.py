@@ -5,11 +5,12 @@ rests on measurements takes the place of the analytic one behind the same three 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, Protocol
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import FloatArray, StepTrace
 
 Kernel = Literal["flash", "cudnn", "flash1", "flash3"]

@@ -2,13 +2,14 @@
 
 import functools
 from collections import OrderedDict
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_plan.planner.plain.among import among
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import FloatArray, IntArray, StepTrace
 
 FORWARD, BACKWARD, RECOMPUTE = range(3)
@@ -99,7 +100,7 @@ class Operators:
         """FLOPs of the model itself: no recomputed phase, no scores computed twice inside attention, of which the
         operators compute `attention_share`."""
         weight = np.where(self.phase == RECOMPUTE, 0.0, self.count)
-        fused = np.isin(self.operator_class, (OperatorClass.FLASH_BACKWARD, OperatorClass.CUDNN_BACKWARD))
+        fused = among(self.operator_class, (OperatorClass.FLASH_BACKWARD, OperatorClass.CUDNN_BACKWARD))
         weight = np.where(fused, weight * _BACKWARD_SHARE_OF_MODEL, weight)
         weight = np.where(self.is_attention, weight / attention_share, weight)
         return float(weight @ self.flops(micro_batch))
@@ -107,11 +108,11 @@ class Operators:
     @property
     def is_attention(self) -> NDArray[np.bool_]:
         """Which of them are fused attention."""
-        return np.isin(self.operator_class, _FUSED_ATTENTION)
+        return among(self.operator_class, _FUSED_ATTENTION)
 
     def uses(self, *classes: OperatorClass) -> bool:
         """Whether an operator of one of the classes occurs."""
-        return bool(np.isin(self.operator_class, classes).any())
+        return bool(among(self.operator_class, classes).any())
 
 
 def class_of(name: str, has_flops: bool) -> OperatorClass:
@@ -193,7 +194,7 @@ def _moved(trace: StepTrace) -> tuple[FloatArray, FloatArray]:
     if not gathers:
         return fixed, slope
     fixed, slope = fixed.copy(), slope.copy()
-    for operator in np.flatnonzero(np.isin(trace.op_name, gathers)):
+    for operator in np.flatnonzero(among(trace.op_name, gathers)):
         written = written_by(trace, operator)
         fixed[operator] = 2 * trace.bytes_fixed[written].sum()
         slope[operator] = 2 * trace.bytes_per_sample[written].sum()
@@ -224,7 +225,7 @@ def _writes_elsewhere(trace: StepTrace) -> NDArray[np.bool_]:
 
 
 def _named(trace: StepTrace, names: frozenset[str]) -> NDArray[np.bool_]:
-    return np.isin(trace.op_name, [index for index, name in enumerate(trace.operator_names) if name in names])
+    return among(trace.op_name, [index for index, name in enumerate(trace.operator_names) if name in names])
 
 
 def _misaligned(trace: StepTrace) -> NDArray[np.bool_]:
@@ -241,8 +242,8 @@ def _wide(trace: StepTrace) -> NDArray[np.bool_]:
 
 def _any_of(tensors: IntArray, at: IntArray, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which operators read, or write, a tensor that is flagged."""
-    among = np.where(tensors >= 0, flags[np.clip(tensors, 0, len(flags) - 1)], False)
-    counts = np.concatenate([[0], np.cumsum(among)])
+    flagged = np.where(tensors >= 0, flags[np.clip(tensors, 0, len(flags) - 1)], False)
+    counts = np.concatenate([[0], np.cumsum(flagged)])
     return np.asarray(counts[at[1:]] > counts[at[:-1]], dtype=np.bool_)
 
 
@@ -258,7 +259,7 @@ def _item_bytes(trace: StepTrace) -> FloatArray:
     """Bytes of an element of each strided copy; infinite for every other operator."""
     found = np.full(len(trace.op_name), np.inf)
     strided = [index for index, name in enumerate(trace.operator_names) if name in _STRIDED]
-    for operator in np.flatnonzero(np.isin(trace.op_name, strided)) if strided else ():
+    for operator in np.flatnonzero(among(trace.op_name, strided)) if strided else ():
         dtypes = [trace.tensor_shape[tensor].rpartition(" ")[2] for tensor in written_by(trace, operator)]
         found[operator] = min((_ITEM_BYTES.get(dtype, np.inf) for dtype in dtypes), default=np.inf)
     return found

@@ -3,7 +3,7 @@
 import functools
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import FloatArray
 
 _BASES = ("measured", "source", "assumed")

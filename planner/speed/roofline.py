@@ -1,7 +1,7 @@
 """The analytic speed model: every operator against the roofline, every transfer against its wire."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.calibration.record import Calibration
 from gpu_plan.planner.speed.collectives import call_seconds
 from gpu_plan.planner.speed.device import (

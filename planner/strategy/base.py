@@ -5,7 +5,7 @@ takes, the collectives it issues and the optimizer work it leaves to each rank.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from gpu_plan.planner.dtypes import element_bits
@@ -15,6 +15,7 @@ from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.model import Collective, OptimizerWork
 from gpu_plan.planner.strategy.traits import Offload, Traits
 from gpu_plan.planner.trace.events import Category, IntArray, Kind, Mark, ParameterInfo, StepTrace

@@ -16,9 +16,10 @@ What was read in the installed sources:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_plan.planner.memory.overheads import Term
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import MASTER, nbytes
 from gpu_plan.planner.strategy.traits import Host
 from gpu_plan.planner.trace.events import ParameterInfo

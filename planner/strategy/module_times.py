@@ -1,9 +1,8 @@
 """When each module runs, forward and backward, as event positions of a trace."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import Kind, Mark, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 

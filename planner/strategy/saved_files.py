@@ -6,9 +6,8 @@ are stepped. deepspeed runtime/engine.py `save_checkpoint` writes the 16-bit mod
 peft peft_model.py `save_pretrained` writes adapters alone, as transformers' Trainer does.
 """
 
-from dataclasses import dataclass
-
 from gpu_plan.planner.memory.optimizer.steps import state_bytes
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import MASTER, nbytes, whole_parameters
 from gpu_plan.planner.strategy.traits import Traits
 from gpu_plan.planner.trace.events import StepTrace

@@ -4,9 +4,10 @@ A strategy is one file in `gpu_plan.planner.strategy.kinds`. Nothing here import
 the doctor and the explorer read traits where no step is replayed.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Literal
+
+from gpu_plan.planner.plain.values import dataclass
 
 
 class Offload(StrEnum):

@@ -1,8 +1,7 @@
 """Which device's kernels a trace stands for: enough to name it in a cache, without torch."""
 
-from dataclasses import dataclass
-
 from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.plain.values import dataclass
 
 _AMPERE = (8, 0)
 

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 from gpu_plan.planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from gpu_plan.planner.model.spec import ModelSpec, spec_from
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.storage import CorruptTraceError, dump, load
 

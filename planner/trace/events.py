@@ -4,7 +4,7 @@ Nothing here imports torch: a trace is read back and replayed without it.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 from functools import cache
 from math import prod
@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.rules import Ruled
 
 IntArray = NDArray[np.int64]

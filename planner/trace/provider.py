@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace

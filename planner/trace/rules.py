@@ -1,7 +1,8 @@
 """Kernels' temporaries whose bytes follow a rule of counts: no line through a few sizes tells those between."""
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from gpu_plan.planner.plain.values import dataclass
 
 _SORT_FREE_INDICES = 3072
 _ROWS_PER_THREAD = 10

@@ -1,6 +1,5 @@
 """Which step is recorded: everything that changes the stream, and nothing that does not."""
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gpu_plan.planner.context.split import SequenceSplit
@@ -8,6 +7,7 @@ from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.megatron.part import Part as MegatronPart
 from gpu_plan.planner.model.adapter import BESIDE
 from gpu_plan.planner.pipeline.stages import StageCut
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.workload.stacks.registry import Part, Stack, part_of
 from gpu_plan.planner.workload.training import Attention, Checkpointing
 

@@ -3,10 +3,10 @@
 import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.planner.cache_dir import installed
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.upstream.sources import source_of
 from gpu_plan.planner.upstream.table import Held, held, held_versions
 

@@ -3,8 +3,10 @@
 import csv
 import io
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from pathlib import Path
+
+from gpu_plan.planner.plain.values import dataclass
 
 PATH = Path(__file__).with_name("held.csv")
 _VERSION = "# "

@@ -1,8 +1,9 @@
 """What is to be generated: the options of one inference job, each with where its value came from."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.workload.precisions import DEFAULT_WEIGHTS, WeightType
 from gpu_plan.planner.workload.settled import Basis, Settled
 from gpu_plan.planner.workload.training import Attention

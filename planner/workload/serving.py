@@ -1,7 +1,8 @@
 """What is to be served: the options of one server, each with where its value came from."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.workload.generation import CacheType
 from gpu_plan.planner.workload.precisions import DEFAULT_WEIGHTS, WeightType
 from gpu_plan.planner.workload.settled import Basis, Settled

@@ -1,8 +1,9 @@
 """What is to be run: the options of one training job, each with where its value came from."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
 from gpu_plan.planner.workload.losses import INSTALLED_LOSS
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer

@@ -1,7 +1,6 @@
 """Memory bars as runs of cells: each part begins where the one before ended, against the capacity."""
 
-from dataclasses import dataclass
-
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import AtPeak, MemoryFigures
 from gpu_plan.reports.plan.words import memory_rows
 

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import Candidate
 from gpu_plan.reports.plan.words import checkpointing_words, shape_words
 

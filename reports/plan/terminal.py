@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
@@ -13,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import AtPeak, Candidate, MemoryFigures, PlanDocument
 from gpu_plan.reports.clean import ascii_line, one_line
 from gpu_plan.reports.durations import seconds

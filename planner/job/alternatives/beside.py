@@ -6,7 +6,7 @@ change, the plan's own.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -26,6 +26,7 @@ from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training.given import Given
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.ranking.words import clearly_faster
 from gpu_plan.planner.search.training.candidates import Family

@@ -1,7 +1,7 @@
 """What can be changed about a job: its task in other words, and on other devices; nothing is evaluated here."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -13,6 +13,7 @@ from gpu_plan.planner.model.kernels.sinks import has_kernel
 from gpu_plan.planner.model.quantization.configs import scheme_of
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.nearest_change import grown
 from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.search.training.notes.experts import fused_experts, wide_experts

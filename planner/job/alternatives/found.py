@@ -1,7 +1,8 @@
 """What was found beside a plan."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.judgement import Judgement
 

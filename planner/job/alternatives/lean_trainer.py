@@ -6,12 +6,13 @@ that most people run adapters with hold neither, so the question is asked of tho
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Prepared
 from gpu_plan.planner.options.request import Request
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.search import Found
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask

@@ -1,7 +1,7 @@
 """Changes of a job that does not fit: evaluated one after the other, the smallest first."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -11,6 +11,7 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.alternatives.changes import Job, asked, larger_devices, more_devices
 from gpu_plan.planner.job.alternatives.found import MOST
 from gpu_plan.planner.job.alternatives.ways import Way, together, ways
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.changes import ANOTHER_STRATEGY
 from gpu_plan.planner.search.task import AnyTask

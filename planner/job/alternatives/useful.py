@@ -1,9 +1,9 @@
 """Which alternatives are worth the reader's time beside a plan that fits."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.judgement import Judgement
 

@@ -1,10 +1,11 @@
 """A job in other words: options and settings of the same model on the same devices; nothing is evaluated here."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapters_on
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, optimizers
 from gpu_plan.planner.workload.precisions import pure_in

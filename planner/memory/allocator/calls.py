@@ -1,13 +1,13 @@
 """What was asked of the driver, as columns: a run makes hundreds of calls, of which most are only summed up."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from gpu_plan.planner.memory.allocator.heap import Action, DriverCall
 from gpu_plan.planner.memory.allocator.settings import IntArray
+from gpu_plan.planner.plain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

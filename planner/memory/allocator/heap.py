@@ -13,11 +13,11 @@ and a search evaluates hundreds of them: objects per block would cost most of th
 """
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
 
 from gpu_plan.planner.memory.allocator.settings import MIN_BLOCK, SMALL_LIMIT, AllocatorSettings
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import MIB
 
 SHIFT = 52

@@ -1,10 +1,9 @@
 """What a run through a heap came to, before anything is made of it."""
 
-from dataclasses import dataclass
-
 from gpu_plan.planner.memory.allocator.calls import DriverCalls
 from gpu_plan.planner.memory.allocator.heap import NEVER
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings, IntArray
+from gpu_plan.planner.plain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,11 @@
 """What a replayed run did to the device: figures, and a record from which any moment can be laid out."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gpu_plan.planner.memory.allocator.calls import DriverCalls
 from gpu_plan.planner.memory.allocator.heap import Action, DriverCall
 from gpu_plan.planner.memory.allocator.settings import IntArray
+from gpu_plan.planner.plain.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

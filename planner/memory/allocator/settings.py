@@ -4,12 +4,11 @@ Sizes and rules as in pytorch c10/core/AllocatorConfig.h, c10/core/AllocatorConf
 c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size, should_split).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import MIB, round_up
 
 IntArray = NDArray[np.int64]

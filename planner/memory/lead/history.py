@@ -7,13 +7,14 @@ says when the host finds each waiting block done.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from gpu_plan.planner.memory.lead.log import Log
 from gpu_plan.planner.memory.lead.pace import Pace, Paces
 from gpu_plan.planner.memory.lead.play import played
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray
 
 

@@ -4,8 +4,10 @@ Works (a recorded event, a wait, a free) are numbered from 1.
 """
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
+
+from gpu_plan.planner.plain.values import dataclass
 
 STREAMS = 5
 """As many as any strategy queues work on."""

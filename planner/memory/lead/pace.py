@@ -1,8 +1,8 @@
 """Seconds of host and device under the bounds of their rates."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import FloatArray
 
 

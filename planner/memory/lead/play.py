@@ -5,12 +5,12 @@ compiler takes `plain`.
 """
 
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpu_plan.planner.memory.lead.log import STREAMS, WIDTHS, Did, Log
 from gpu_plan.planner.memory.lead.pace import Pace
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import FloatArray, IntArray
 
 try:

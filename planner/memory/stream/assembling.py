@@ -1,7 +1,6 @@
 """Traced events and placed ones in one order of time."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from gpu_plan.planner.memory.stream.moments import SEGMENT
 from gpu_plan.planner.memory.stream.placing import Placed, Waiting, column
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.memory.stream.traced import TracedEvents, marks
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray, Mark, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 

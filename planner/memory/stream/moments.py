@@ -1,8 +1,9 @@
 """Moments of a run: segments, places inside them, passes, phases."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
+
+from gpu_plan.planner.plain.values import dataclass
 
 
 class Phase(StrEnum):

@@ -2,13 +2,14 @@
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NewType
 
 import numpy as np
 
 from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, Waits
 from gpu_plan.planner.memory.stream.moments import SEGMENT, Point
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray
 
 Handle = NewType("Handle", int)

@@ -1,6 +1,6 @@
 """What one rank allocates and frees, event by event."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from gpu_plan.planner.memory.lead.history import History
 from gpu_plan.planner.memory.lines import BLOCK, Peaks
 from gpu_plan.planner.memory.schedule import Schedule
 from gpu_plan.planner.memory.stream.moments import Phase
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray, StepTrace
 
 

@@ -1,10 +1,11 @@
 """What the traced step itself allocates and frees, where its marks lie, and what it leaves behind."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from gpu_plan.planner.memory.stream.moments import SEGMENT
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray, Kind, Mark, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 

@@ -5,11 +5,11 @@ transformers integrations/liger.py (apply_liger_kernel, the Trainer's `use_liger
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.plain.values import dataclass
 
 VERSION = "0.8.5"
 

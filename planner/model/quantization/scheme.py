@@ -4,12 +4,13 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 from gpu_plan.planner.model.source.headers import StoredTensor
+from gpu_plan.planner.plain.values import dataclass
 
 
 class Method(StrEnum):

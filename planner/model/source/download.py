@@ -6,10 +6,11 @@ unfold into any number of them), and the time is looked at with every piece.
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.plain.values import dataclass
 
 PIECE_SECONDS = 6.0
 """For the first answer, and between two pieces of it."""

@@ -10,7 +10,6 @@ import site
 import sys
 from collections.abc import Callable, Container, Iterable
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -20,6 +19,7 @@ from gpu_plan.planner.errors import InputError, UnreachableError
 from gpu_plan.planner.model.config_reader import shown
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.neighbours import NEEDED, keep_out, stand_first
+from gpu_plan.planner.plain.values import dataclass
 
 _OURS = "gpu_plan"
 

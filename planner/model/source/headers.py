@@ -7,11 +7,11 @@ from each tensor's name to `dtype`, `shape` and `data_offsets`, then the data.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.config_reader import parse_object, shown
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import ceil_div
 
 MAX_HEADER = 100_000_000

@@ -8,7 +8,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +16,7 @@ from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.model.catalog_index import nearest
 from gpu_plan.planner.model.config_reader import MAX_BYTES, parse_object
 from gpu_plan.planner.model.source.download import Allowance, get
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.whole_file import replace_file
 
 if TYPE_CHECKING:

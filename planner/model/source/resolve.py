@@ -7,7 +7,7 @@ configs and safetensors headers are ever read; no code of a model's repository i
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from gpu_plan.planner.model.source.folder_headers import read_folder
 from gpu_plan.planner.model.source.headers import StoredWeights
 from gpu_plan.planner.model.source.native import native_model_types, not_native_message
 from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.plain.values import dataclass
 
 Kind = Literal["catalog", "cache", "hub", "folder", "config", "factory", "script", "job", "diffused"]
 

@@ -1,11 +1,11 @@
 """Options of an engine that generates for a trainer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.values import positive
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.workload.recipes import ENGINES
 
 ENGINE_WORDS = ("gpu-memory-utilization", "vllm-tp", "enforce-eager")

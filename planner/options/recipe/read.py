@@ -1,7 +1,6 @@
 """From option words to a recipe: values checked before any work is done."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.nearest import did_you_mean
@@ -9,6 +8,7 @@ from gpu_plan.planner.options.recipe.engine import ENGINE_WORDS, EngineGiven, re
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.training.contradictions import check_every
 from gpu_plan.planner.options.values import choice, positive
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
 from gpu_plan.planner.workload.recipes import CALLED, LIGER, LOGITS, PPO, RECIPES, REFERENCES, WHOLE, Recipe
 from gpu_plan.planner.workload.training import Attention, Checkpointing

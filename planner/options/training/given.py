@@ -1,8 +1,7 @@
 """What was given for a training: option words as values; None where nobody said."""
 
-from dataclasses import dataclass
-
 from gpu_plan.planner.pipeline.schedules import Schedule
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.adapters import Peft
 from gpu_plan.planner.workload.optimizers.registry import Optimizer

@@ -1,7 +1,5 @@
 """The job that the options describe: defaults filled in, every origin noted."""
 
-from dataclasses import dataclass
-
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.adapter import DEFAULT_RANK
@@ -25,6 +23,7 @@ from gpu_plan.planner.options.training.defaults import (
     seq_len_of,
 )
 from gpu_plan.planner.options.training.given import Given
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.known import (
     expert_parallel,
     replicating,

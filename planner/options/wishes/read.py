@@ -1,13 +1,14 @@
 """Words of what is wanted, as values; and the cluster that they settle."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.gpu import Price
 from gpu_plan.planner.options.values import choice
 from gpu_plan.planner.options.wishes.amounts import count, dollars, span, times
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import GIB, parse_bytes
 from gpu_plan.planner.workload.prefer import Prefer
 

@@ -16,10 +16,11 @@ import struct
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from fcntl import fcntl
 from typing import Any, NoReturn
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.aside.allowed import workers
 
 _HEAD = struct.Struct("<IQ")

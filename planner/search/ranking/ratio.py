@@ -1,7 +1,8 @@
 """How many times as long one plan takes as another: rates that both rest on are slow, or fast, for both at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from gpu_plan.planner.plain.values import dataclass
 
 OFF = 1.12
 """By what factor the ratio of two predicted times is off in nine of ten pairs of published runs that differ in the plan

@@ -1,9 +1,9 @@
 """The rules: total and stable, whatever the order in which plans were found."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.ranking.ratio import ratio
 from gpu_plan.planner.workload.prefer import Prefer

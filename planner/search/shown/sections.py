@@ -1,8 +1,9 @@
 """Sections of one candidate."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.figures import (
     CrowdedFigures,
     MemoryFigures,

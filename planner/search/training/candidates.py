@@ -1,11 +1,12 @@
 """What the search tries: combinations of strategy, offload, checkpointing and batch."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.training.degrees import spreads
 from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.known import unsharded, with_degree

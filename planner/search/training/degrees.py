@@ -1,10 +1,11 @@
 """Degrees that the search tries under one strategy: ranks that compute one copy together, and replicas of the whole."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_plan.planner.context.rules import why_uncut, why_whole
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.traits import Traits
 from gpu_plan.planner.workload.training import Workload
 

@@ -1,7 +1,7 @@
 """Judges one candidate: memory of its worst rank against the device, and its expected speed."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from functools import cache
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from gpu_plan.planner.memory.overheads import NCCL_VERSION, Term, cuda_context, 
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.pipeline.places import PipelineRank
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.evaluator import BaseEvaluator
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.seconds.paces import paces_of

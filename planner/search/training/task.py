@@ -1,7 +1,7 @@
 """Training, as the search sees a task."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from gpu_plan.planner.context.rules import LONG, divides_heads, splits_tokens, why_uncut, why_whole
@@ -9,6 +9,7 @@ from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.kernels import sinks
 from gpu_plan.planner.pipeline.schedules import Schedule
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
 from gpu_plan.planner.search.ranking.rules import Ranking, standing
 from gpu_plan.planner.search.shown.sections import Details

@@ -1,10 +1,10 @@
 """A calibration's figures as the rates that the speed model asks for."""
 
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.calibration.record import Bounds, Calibration
 from gpu_plan.planner.speed.rates import Rate
 from gpu_plan.planner.trace.events import FloatArray

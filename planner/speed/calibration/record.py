@@ -4,10 +4,11 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.plain.values import dataclass
 
 VERSION = 1
 KIND = "gpu-plan-calibration"

@@ -1,11 +1,12 @@
 """Where the calibration of this machine is kept, and whether it is of this machine still (I/O)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gpu_plan.planner.cache_dir import cache_dir
 from gpu_plan.planner.errors import InputError, OutputError
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.calibration.machine import this_machine
 from gpu_plan.planner.speed.calibration.record import MOST_RUNS, Calibration, Run, from_json, to_json
 from gpu_plan.planner.whole_file import replace_file

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.model import HOST_KINDS, Collective, Per, Phase
 from gpu_plan.planner.speed.streams.schedule import Slice, Stream, Task, phase_seconds
 

@@ -6,11 +6,11 @@ computed once after each optimizer step (precompute_float8_dynamic_scale_for_fsd
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Point
 from gpu_plan.planner.memory.stream.placing import Handle
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.trace.events import Category
 

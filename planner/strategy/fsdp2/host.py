@@ -7,12 +7,13 @@ reduced gradient to the host, which aten/src/ATen/native/TensorConversions.cpp: 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, state_bytes
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Point
 from gpu_plan.planner.memory.stream.placing import Handle
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.model import Collective, OptimizerWork, Phase
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work
 from gpu_plan.planner.strategy.zero.common import pinned_bytes

@@ -4,13 +4,13 @@ Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13) and accelerate utils/fs
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.traced import gradient_positions, marks
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import MASTER, RankContext, nbytes
 from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
 from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host

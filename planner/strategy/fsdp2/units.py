@@ -5,10 +5,11 @@ _fsdp_init.py (_get_managed_modules), _fsdp_param.py (_init_sharded_param).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from gpu_plan.planner.dtypes import is_floating
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 from gpu_plan.planner.units import ceil_div

@@ -1,10 +1,10 @@
 """How a model is cut into stages, and which such cuts are tried."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.pipeline.schedules import Schedule
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.traits import Traits
 from gpu_plan.planner.workload.training import Workload
 

@@ -1,12 +1,13 @@
 """The traces of a rank's stages as one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from gpu_plan.planner.pipeline.places import StageSpan
 from gpu_plan.planner.pipeline.stages import StageCut
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray, Kind, Mark, ModuleLayout, StepTrace
 
 

@@ -4,11 +4,12 @@ Read in DeepSpeed 0.19.8 (deepspeed/runtime) and accelerate 1.15; each function 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import RankContext, autocast_regime, nbytes, refuses_float8, undecayed
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category

@@ -7,13 +7,13 @@ transformers 5.23 models/*/configuration_*.py: base_model_tp_plan and base_model
 import ast
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.plain.values import dataclass
 
 TENSOR, EXPERT = "base_model_tp_plan", "base_model_ep_plan"
 DISPATCHES = "ep_dispatch_experts"

@@ -9,10 +9,11 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from gpu_plan.planner.model.spec import ModelSpec, spec_from
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.storage import CorruptTraceError, load
 

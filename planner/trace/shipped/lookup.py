@@ -1,13 +1,14 @@
 """The shipped traces of one model, where they stand for what is installed (I/O)."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from re import sub
 
 from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.shipped.book import Book, DamagedBookError, read_book

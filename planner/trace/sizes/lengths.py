@@ -7,11 +7,12 @@ must lie on it to the byte: masks and kernels that change with the length then s
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray, StepTrace
 from gpu_plan.planner.trace.rules import Ruled
 from gpu_plan.planner.trace.sizes.errors import NotLinearError

@@ -6,11 +6,11 @@ Files are read when a stack is asked for: `plan --help` needs names alone.
 import functools
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.workload.adapters import Peft
 from gpu_plan.planner.workload.precisions import Precision
 

@@ -1,10 +1,11 @@
 """Families of a training job that another process explores, as they go there and come back."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, NoReturn
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.aside.forked import LeftUndoneError
 from gpu_plan.planner.search.document import sections_of
 from gpu_plan.planner.search.front import beats

@@ -4,12 +4,13 @@ What is not sent is worked out anew where somebody asks: the whole candidate is 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from gpu_plan.planner.memory.lead.pace import Paces
 from gpu_plan.planner.memory.profile import MemoryProfile
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.device_use import Simulated
 from gpu_plan.planner.search.shown.sections import Sections
 from gpu_plan.planner.search.training.candidates import Batch, Family

@@ -7,11 +7,12 @@ the part of all ranks rounded up.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Protocol
 
 from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.training.candidates import Family
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.trace.events import StepTrace

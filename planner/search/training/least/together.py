@@ -9,13 +9,14 @@ names.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.least.rows import Cut, cut_of

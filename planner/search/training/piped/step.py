@@ -1,7 +1,6 @@
 """What judging a pipeline takes, and what it gives: every rank, and when each computes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -9,6 +8,7 @@ from gpu_plan.planner.memory.profile import MemoryProfile
 from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.pipeline.schedules import in_flight
 from gpu_plan.planner.pipeline.timeline import Timeline
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.figures import AtPeak, StageFigures
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.speed.model import Collective, OptimizerWork, SpeedModel, StepWork

@@ -1,7 +1,7 @@
 """How long a stage takes, what it waits for within it, and when a step of the whole pipeline ends."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from gpu_plan.planner.pipeline.chrome import Ending, pipeline_trace
@@ -9,6 +9,7 @@ from gpu_plan.planner.pipeline.places import RECEIVED
 from gpu_plan.planner.pipeline.schedules import Kind
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.pipeline.timeline import Timeline, run
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.piped.step import Judge, PipedRank, PipedStep
 from gpu_plan.planner.speed.collectives import call_seconds

@@ -1,10 +1,11 @@
 """Kinds of rank of a plan, and those that compute a copy together with the first and take more."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.unlike.places import shard_kinds, tensor_places
 from gpu_plan.planner.strategy.base import RankContext, RankPlan

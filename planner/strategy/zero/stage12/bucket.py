@@ -10,12 +10,13 @@ waited for (independent_gradient_partition_epilogue).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gpu_plan.planner.memory.schedule import DEFAULT_STREAM
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.memory.stream.placing import Handle
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.zero.common import MASTER, NORM, ZeroConfig
 from gpu_plan.planner.strategy.zero.stage12.flat import Ownership, Slice, flatten_copies

@@ -5,11 +5,12 @@ get_partition_info, average_tensor.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray
 from gpu_plan.planner.units import round_up
 

@@ -9,9 +9,10 @@ order of modules; from the second on, parameters are prefetched along it, and th
 import bisect
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gather, Limits, Storage
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 

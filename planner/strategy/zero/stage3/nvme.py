@@ -7,8 +7,7 @@ partitioned_optimizer_swapper.py, optimizer_utils.py, utils.py: SwapBufferManage
 `deepspeed_swap` says which partitions are in memory when.
 """
 
-from dataclasses import dataclass
-
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import RankContext, nbytes
 from gpu_plan.planner.strategy.zero.common import MASTER, ZeroConfig, optimizer_groups, pinned_bytes
 from gpu_plan.planner.strategy.zero.stage3.partition import Partitions

@@ -5,11 +5,11 @@ parameter_offload.py: mark_persistent_parameters.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpu_plan.planner.dtypes import element_bits, is_floating
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.zero.common import ZeroConfig, model_dtype, optimizer_groups
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_modules, leaf_of

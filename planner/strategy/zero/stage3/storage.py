@@ -1,7 +1,8 @@
 """What ZeRO-3's coordinator takes and gives: where its buffers lie, its bounds, and how it gathers."""
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
+
+from gpu_plan.planner.plain.values import dataclass
 
 _At = TypeVar("_At", contravariant=True)
 GATHERED, COALESCED, PERSISTENT = "gathered weight", "coalesced all-gather", "persistent weight"

@@ -6,7 +6,9 @@ _ensure_availability_of_partitioned_params and partitioned_param_coordinator.py:
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from gpu_plan.planner.plain.values import dataclass
 
 
 class SwapError(Exception):

@@ -4,8 +4,8 @@ of the step after it.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.zero.common import MASTER, ZeroConfig

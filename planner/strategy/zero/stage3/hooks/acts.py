@@ -4,8 +4,6 @@ Mirrors deepspeed/runtime/zero/stage3.py: DeepSpeedZeroOptimizer_Stage3 (partiti
 _offload_grad_partition_at_boundary, _swap_out_offload_fp32_gradients).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +11,8 @@ from gpu_plan.planner.memory.schedule import DEFAULT_STREAM
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.memory.stream.placing import Handle, Waiting
+from gpu_plan.planner.plain.among import among
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import nbytes_each
 from gpu_plan.planner.strategy.zero import common
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
@@ -88,7 +88,7 @@ class Acts:
         before = builder.num_placed
         builder.place_each(section.at[acts], what)
         self._placed.append(before + np.searchsorted(acts, np.arange(len(section.at))))
-        waits = np.isin(section.does[acts], (GIVE, GRADIENT)) & (section.more[acts] != AT_ONCE)
+        waits = among(section.does[acts], (GIVE, GRADIENT)) & (section.more[acts] != AT_ONCE)
         self._waiting.append(np.stack([before + np.flatnonzero(waits), section.more[acts[waits]]]))
 
     def settle(self) -> None:

@@ -6,13 +6,15 @@ alone carry out one script.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 
 from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, Schedule
 from gpu_plan.planner.memory.stream.moments import Point
+from gpu_plan.planner.plain.among import among
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gather
 from gpu_plan.planner.trace.events import IntArray, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
@@ -71,7 +73,7 @@ class Script:
     @cached_property
     def tickets(self) -> int:
         """How many there are."""
-        return int(np.isin(self.columns[:, 1], (TAKE, FETCH)).sum())
+        return int(among(self.columns[:, 1], (TAKE, FETCH)).sum())
 
     @cached_property
     def moments(self) -> IntArray:

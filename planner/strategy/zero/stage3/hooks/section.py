@@ -3,6 +3,7 @@
 import numpy as np
 
 from gpu_plan.planner.memory.stream.moments import Point
+from gpu_plan.planner.plain.among import among
 from gpu_plan.planner.trace.events import IntArray
 
 _TURNS = 8
@@ -23,7 +24,7 @@ class Section:
 
     def of(self, *kinds: int) -> IntArray:
         """Which acts these are."""
-        return np.flatnonzero(np.isin(self.does, kinds))
+        return np.flatnonzero(among(self.does, kinds))
 
     def place(self, acts: IntArray, turn: int, what: IntArray) -> None:
         """An event of each of these acts, before those of its later turns; `what` as in `Placed`."""

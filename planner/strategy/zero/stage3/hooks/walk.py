@@ -5,7 +5,6 @@ __reduce_and_partition_ipg_grads) and parameter_offload.py: setup_zero_stage3_ho
 """
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from gpu_plan.planner.memory.schedule import Waits
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.memory.stream.traced import marks
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import RankContext, nbytes
 from gpu_plan.planner.strategy.zero.common import ZeroConfig
 from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator

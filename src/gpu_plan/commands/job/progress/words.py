@@ -1,9 +1,10 @@
 """What is known of a search that runs, in words. Pure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import format_gib
 
 if TYPE_CHECKING:
