@@ -32,8 +32,8 @@ from gpu_plan.planner.trace.shipped.lookup import ADAPTED, ALONE, BOOKS, SEVERAL
 from gpu_plan.planner.trace.shipped.source import COMPARED, UNDER_ADAPTERS, digest_of, installed_folders
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
 from gpu_plan.planner.trace.sizes.lengths import longest
-from gpu_plan.planner.trace.storage import dump
-from gpu_plan.planner.trace.storage.over_lengths import dump_lengths
+from gpu_plan.planner.trace.storage import written
+from gpu_plan.planner.trace.storage.over_lengths import written_lengths
 from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.whole_file import replace_file
 from gpu_plan.planner.workload.adapters import Peft
@@ -199,7 +199,7 @@ def make_book(model: str, *, lengths: bool = True, adapter: Adapter | None = Non
                     break
                 key = trace_key(device, "sdpa", variant, made.samples)
                 if key is not None and key not in traces:
-                    traces[key] = dump(made, small=True)
+                    traces[key] = written(made)
                 if micro_batch == 1 and _same_as(ALIKE.get(gpu), variant, traces, key):
                     other = f"{_kernels(ALIKE[gpu])} sdpa {variant.key()} "
                     mine = f"{_kernels(gpu)} sdpa {variant.key()} "
@@ -227,7 +227,7 @@ def over_lengths(source: ModelSource, device: DeviceKind, asked: Iterable[StepVa
             for number, lengths in enumerate(longest(lines)):
                 key = lengths_key(device, "sdpa", variant, samples, number)
                 if key is not None:
-                    found[key] = dump_lengths(lengths)
+                    found[key] = written_lengths(lengths)
     return found
 
 
@@ -235,7 +235,7 @@ def with_lengths(content: bytes) -> bytes:
     """A book with traces over lengths added to what it has."""
     book, found = read_book(content), dict[str, bytes]()
     source = resolve(book.model)
-    kept = {key: book.content[first : first + size] for key, (first, size) in book.places.items()}
+    kept = {key: book.stored(key) for key in book.places}
     for gpu in OVER_LENGTHS:
         device = device_kind(parse_cluster(f"1x{gpu}").gpu)
         found |= over_lengths(source, device, variants(_provider(source, device), gpu).values())

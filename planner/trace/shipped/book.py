@@ -1,27 +1,35 @@
 """One model's traces in one file: a line that names the format, a checksum, an index, and the traces behind it. Pure.
 
-gpu-plan traces 2\\n | sha256 of the rest | bytes of the index | index, deflated JSON | traces, as `storage` has them
+gpu-plan traces 3\\n | sha256 of the rest | bytes of the index | index, deflated JSON | parts, each of many traces
+
+Traces of a model differ in little: those that one job may ask for are compressed together, a sixth of what they take
+one by one. Those over sequence lengths and those of devices before flash attention are parts of their own.
 
 A book without traces says what the model is: its parameters are known before anything of torch is imported.
 """
 
 import hashlib
 import json
+import lzma
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, field
 from typing import Any
 
 from gpu_plan.planner.model.spec import ModelSpec, spec_from
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import StepTrace
-from gpu_plan.planner.trace.storage import CorruptTraceError, load
+from gpu_plan.planner.trace.storage import CorruptTraceError, read
 
-_NAME = b"gpu-plan traces 2\n"
+_NAME = b"gpu-plan traces 3\n"
 _DIGEST = hashlib.sha256().digest_size
 _SIZE = 8
 _LARGEST = 2**26
 """Bytes of an index; that of the largest model is a tenth of it."""
+_LARGEST_PART = 2**28
+"""Bytes of a part; that of the largest model is a fifth of it."""
+_PACKED = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 2**23}]
+"""A reader holds the dictionary beside what it reads: neighbours in a part are alike, so that a small one does."""
 
 
 class DamagedBookError(Exception):
@@ -39,41 +47,75 @@ class Book:
     files: Mapping[str, str]
     """Their files that the traces passed through, `transformers/models/llama/modeling_llama.py`, and their digests."""
     spec: ModelSpec
-    places: Mapping[str, tuple[int, int]]
-    """By key: where a trace lies among `content`, first byte and length."""
+    places: Mapping[str, tuple[int, int, int]]
+    """By key: in which of the parts a trace lies, its first byte there and its length."""
+    parts: tuple[tuple[int, int], ...]
+    """Of each part: the bytes that it takes among `content`, and those that it holds."""
     content: bytes
+    _read: dict[int, bytes] = field(default_factory=dict)
+    """Parts that were asked for."""
 
     def trace(self, key: str) -> StepTrace | None:
         """The trace of a key; None where it is not shipped. DamagedBookError where it cannot be read."""
         if key not in self.places:
             return None
-        first, length = self.places[key]
         try:
-            return load(self.content[first : first + length])
+            return read(self.stored(key))
         except CorruptTraceError as problem:
             raise DamagedBookError(str(problem)) from None
+
+    def stored(self, key: str) -> bytes:
+        """A trace as it was written. DamagedBookError where its part cannot be read."""
+        number, first, length = self.places[key]
+        if number not in self._read:
+            self._read[number] = self._part(number)
+        return self._read[number][first : first + length]
+
+    def _part(self, number: int) -> bytes:
+        start = sum(taken for taken, _ in self.parts[:number])
+        taken, holds = self.parts[number]
+        reader = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+        try:
+            found = reader.decompress(self.content[start : start + taken], max_length=min(holds, _LARGEST_PART) + 1)
+        except (lzma.LZMAError, EOFError) as problem:
+            raise DamagedBookError(str(problem)) from None
+        if len(found) != holds or not reader.eof:
+            raise DamagedBookError("a part of it is cut off, or too large")
+        return found
 
 
 def write_book(
     model: str, versions: Mapping[str, str], files: Mapping[str, str], spec: ModelSpec, traces: Mapping[str, bytes]
 ) -> bytes:
-    """A book's bytes; equal traces stand in it once."""
-    places: dict[bytes, tuple[int, int]] = {}
-    content = b""
-    for trace in traces.values():
-        if trace not in places:
-            places[trace] = (len(content), len(trace))
-            content += trace
+    """A book's bytes, of traces as they are `written`; equal ones stand in it once."""
+    parts: dict[str, list[bytes]] = {}
+    places: dict[bytes, tuple[int, int, int]] = {}
+    for key, trace in sorted(traces.items(), key=lambda one: (one[0].partition(" ")[2], one[0])):
+        if trace not in places:  # the same step of one device lies beside that of another
+            part = parts.setdefault(_part_of(key), [])
+            places[trace] = (list(parts).index(_part_of(key)), sum(map(len, part)), len(trace))
+            part.append(trace)
+    held = [b"".join(part) for part in parts.values()]
+    packed = [lzma.compress(part, format=lzma.FORMAT_XZ, filters=_PACKED) for part in held]
     index = {
         "model": model,
         "versions": dict(versions),
         "files": dict(sorted(files.items())),
         "spec": asdict(spec),
+        "parts": [[len(taken), len(holds)] for taken, holds in zip(packed, held, strict=True)],
         "places": {key: places[trace] for key, trace in sorted(traces.items())},
     }
     text = zlib.compress(json.dumps(index, separators=(",", ":")).encode(), 9)
-    body = len(text).to_bytes(_SIZE, "little") + text + content
+    body = len(text).to_bytes(_SIZE, "little") + text + b"".join(packed)
     return _NAME + hashlib.sha256(body).digest() + body
+
+
+def _part_of(key: str) -> str:
+    """Traces over lengths are asked for where those of one length are not; those of devices that choose nearly alike
+    stand together."""
+    if "seq=*" in key:
+        return "lengths"
+    return "old" if key.startswith("before-flash ") else "new"
 
 
 def read_book(content: bytes) -> Book:
@@ -92,7 +134,10 @@ def read_book(content: bytes) -> Book:
             versions=index["versions"],
             files=index["files"],
             spec=spec_from(index["spec"]),
-            places={key: (int(first), int(length)) for key, (first, length) in index["places"].items()},
+            places={
+                key: (int(part), int(first), int(length)) for key, (part, first, length) in index["places"].items()
+            },
+            parts=tuple((int(taken), int(holds)) for taken, holds in index["parts"]),
             content=body[start:],
         )
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as problem:

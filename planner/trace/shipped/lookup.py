@@ -103,12 +103,11 @@ class ShippedTraces:
 
     def _read(self, key: str) -> Lengths | None:
         if key not in self._lengths:
-            from gpu_plan.planner.trace.storage.over_lengths import load_lengths
+            from gpu_plan.planner.trace.storage.over_lengths import read_lengths
 
-            first, length = self.book.places[key]
             try:
-                self._lengths[key] = load_lengths(self.book.content[first : first + length])
-            except CorruptTraceError as problem:
+                self._lengths[key] = read_lengths(self.book.stored(key))
+            except (CorruptTraceError, DamagedBookError) as problem:
                 self.note(_damaged(self.path, problem))
                 self._lengths[key] = None
         return self._lengths[key]

@@ -1,10 +1,12 @@
-"""A trace as bytes and back: `dump`, `load`; what is no trace raises `CorruptTraceError`.
+"""A trace as bytes and back: `dump` and `load`, uncompressed `written` and `read`.
 
-archive   one trace: a JSON text and its columns, compressed
+What is no trace raises `CorruptTraceError`.
+
+archive   one trace: a JSON text and its columns
 over_lengths   one over sequence lengths
 columns   numbers as few bytes
 """
 
-from gpu_plan.planner.trace.storage.archive import CorruptTraceError, dump, load
+from gpu_plan.planner.trace.storage.archive import CorruptTraceError, dump, load, read, written
 
-__all__ = ["CorruptTraceError", "dump", "load"]
+__all__ = ["CorruptTraceError", "dump", "load", "read", "written"]

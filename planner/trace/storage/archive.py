@@ -1,6 +1,7 @@
 """A trace as bytes and back; anything that is not exactly a trace is refused.
 
-One format for the cache and for the traces that are shipped: a JSON text and the columns, compressed together.
+One format for the cache and for the traces that are shipped: a JSON text and the columns. In the cache each is
+compressed by itself, in a book many together.
 """
 
 import json
@@ -32,8 +33,13 @@ class CorruptTraceError(Exception):
     """The bytes do not hold a trace of this format."""
 
 
-def dump(trace: StepTrace, *, small: bool = False) -> bytes:
-    """The trace, compressed; `small` takes the time to make it as small as it gets."""
+def dump(trace: StepTrace) -> bytes:
+    """The trace, compressed."""
+    return lzma.compress(written(trace), format=lzma.FORMAT_XZ, preset=0)
+
+
+def written(trace: StepTrace) -> bytes:
+    """The trace as it is."""
     shapes, shape_index = np.unique(np.asarray(trace.tensor_shape, dtype=np.str_), return_inverse=True)
     columns: list[bytes] = [packed(trace.kind), packed(trace.subject, trace.kind)]
     columns += [packed(getattr(trace, name), _groups(name, trace.num_tensors)) for name in _TENSORS]
@@ -65,8 +71,7 @@ def dump(trace: StepTrace, *, small: bool = False) -> bytes:
         "notes": trace.notes,
     }
     text = json.dumps(rest, separators=(",", ":")).encode()
-    content = b"".join([len(text).to_bytes(8, "little"), text, *columns])
-    return lzma.compress(content, format=lzma.FORMAT_XZ, preset=9 if small else 0)
+    return b"".join([len(text).to_bytes(8, "little"), text, *columns])
 
 
 def _spread(parameter: ParameterInfo) -> list[object]:
@@ -87,7 +92,19 @@ def _numbered(texts: list[str]) -> tuple[list[str], list[int]]:
 
 
 def load(content: bytes) -> StepTrace:
-    """The trace in `content`; CorruptTraceError when there is none."""
+    """The trace in compressed `content`; CorruptTraceError when there is none."""
+    try:
+        inflater = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+        raw = inflater.decompress(content, max_length=_MOST)
+    except (lzma.LZMAError, EOFError) as problem:
+        raise CorruptTraceError(str(problem)) from None
+    if not inflater.eof:
+        raise CorruptTraceError("it ends early")
+    return read(raw)
+
+
+def read(content: bytes) -> StepTrace:
+    """The trace that was `written` as `content`; CorruptTraceError when there is none."""
     try:
         rest, columns = _opened(content)
         events, tensors, operators = (int(count) for count in rest["counts"])
@@ -137,15 +154,8 @@ def load(content: bytes) -> StepTrace:
         raise CorruptTraceError(str(problem)) from None
 
 
-def _opened(content: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
+def _opened(raw: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
     """The JSON text, and the columns in their order."""
-    try:
-        inflater = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
-        raw = inflater.decompress(content, max_length=_MOST)
-    except (lzma.LZMAError, EOFError) as problem:
-        raise CorruptTraceError(str(problem)) from None
-    if not inflater.eof:
-        raise CorruptTraceError("it ends early")
     start = 8 + int.from_bytes(raw[:8], "little")
     rest = json.loads(raw[8:start])
     if rest["format"] != _FORMAT:

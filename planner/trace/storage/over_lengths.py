@@ -1,7 +1,6 @@
 """A trace over sequence lengths as bytes and back: its trace at the first, and how every number grows from there."""
 
 import json
-import lzma
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,17 +8,15 @@ import numpy as np
 
 from gpu_plan.planner.trace.rules import PartialSums, Ruled, ScratchRule, SortedIndices
 from gpu_plan.planner.trace.sizes.lengths import Grown, Lengths
-from gpu_plan.planner.trace.storage.archive import CorruptTraceError, dump, load
+from gpu_plan.planner.trace.storage.archive import CorruptTraceError, read, written
 from gpu_plan.planner.trace.storage.columns import CorruptColumnError, packed, unpacked
 
 _FORMAT = 1
-_MOST = 1 << 28
-"""Bytes that the growth of a trace may take: far above any."""
 
 
-def dump_lengths(lengths: Lengths) -> bytes:
-    """As small as it gets."""
-    trace = dump(replace(lengths.trace, tensor_rule=[]), small=True)
+def written_lengths(lengths: Lengths) -> bytes:
+    """Uncompressed."""
+    trace = written(replace(lengths.trace, tensor_rule=[]))
     columns = [packed(lengths.shape_of)]
     columns += [packed(part) for grown in lengths.grown.values() for part in (grown.slope, grown.bend)]
     rest = {
@@ -36,21 +33,19 @@ def dump_lengths(lengths: Lengths) -> bytes:
         "columns": [len(column) for column in columns],
     }
     text = json.dumps(rest, separators=(",", ":")).encode()
-    behind = lzma.compress(b"".join([len(text).to_bytes(8, "little"), text, *columns]), preset=9)
-    return b"".join([len(trace).to_bytes(8, "little"), trace, behind])
+    return b"".join([len(trace).to_bytes(8, "little"), trace, len(text).to_bytes(8, "little"), text, *columns])
 
 
-def load_lengths(content: bytes) -> Lengths:
-    """The trace in `content`; CorruptTraceError where there is none."""
+def read_lengths(content: bytes) -> Lengths:
+    """The trace that was written as `content`; CorruptTraceError where there is none."""
     end = 8 + int.from_bytes(content[:8], "little")
-    trace = load(content[8:end])
+    trace = read(content[8:end])
     try:
-        inflater = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
-        raw = inflater.decompress(content[end:], max_length=_MOST)
+        raw = content[end:]
         start = 8 + int.from_bytes(raw[:8], "little")
         rest = json.loads(raw[8:start])
-        if not inflater.eof or rest["format"] != _FORMAT:
-            raise CorruptTraceError("it ends early, or is of another format")
+        if rest["format"] != _FORMAT:
+            raise CorruptTraceError("another format")
         ends = np.cumsum([start, *rest["columns"]]).tolist()
         columns = (raw[first:last] for first, last in pairwise(ends))
         shape_of = unpacked(next(columns), trace.num_tensors)
@@ -69,10 +64,7 @@ def load_lengths(content: bytes) -> Lengths:
             shape_of=shape_of,
             grown=grown,
         )
-    except (
-        *(KeyError, ValueError, TypeError, IndexError, StopIteration, EOFError),
-        *(lzma.LZMAError, CorruptColumnError),
-    ) as problem:
+    except (KeyError, ValueError, TypeError, IndexError, StopIteration, CorruptColumnError) as problem:
         raise CorruptTraceError(str(problem)) from None
 
 
@@ -85,4 +77,4 @@ def _rule(rows: int, width: int) -> ScratchRule:
     return PartialSums(rows=int(rows), width=int(width)) if width else SortedIndices()
 
 
-__all__ = ["dump_lengths", "load_lengths"]
+__all__ = ["read_lengths", "written_lengths"]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from gpu_plan.planner.trace.shipped import lookup as module
 from gpu_plan.planner.trace.shipped.book import DamagedBookError, read_book, write_book
 from gpu_plan.planner.trace.shipped.lookup import ADAPTED, BOOKS, find_shipped
 from gpu_plan.planner.trace.shipped.source import digest_of, first_difference, installed_folders
-from gpu_plan.planner.trace.storage import dump
+from gpu_plan.planner.trace.storage import dump, written
 from gpu_plan.planner.trace.storage.columns import packed, packed_floats, unpacked, unpacked_floats
 from gpu_plan.planner.workload.adapters import Peft
 
@@ -51,7 +52,7 @@ def test_floats_come_back_bit_by_bit(values):
 def test_a_book_comes_back(path):
     book = read_book(path.read_bytes())
     key, trace = next((key, book.trace(key)) for key in book.places if "seq=*" not in key)
-    again = read_book(write_book(book.model, book.versions, book.files, book.spec, {key: dump(trace)}))
+    again = read_book(write_book(book.model, book.versions, book.files, book.spec, {key: written(trace)}))
     assert (again.spec, again.files, again.versions) == (book.spec, book.files, book.versions)
     assert dump(again.trace(key)) == dump(trace)
 
@@ -64,7 +65,7 @@ def test_a_damaged_book_is_named_and_passed_over(path, tmp_path, damage):
         {
             "cut": sound[:-1],
             "changed": sound[:middle] + bytes([sound[middle] ^ 1]) + sound[middle + 1 :],
-            "other format": sound.replace(b"traces 2", b"traces 9", 1),
+            "other format": sound.replace(b"traces 3", b"traces 9", 1),
             "empty": b"",
             "text": b"{}",
         }[damage]
@@ -76,6 +77,26 @@ def test_a_damaged_book_is_named_and_passed_over(path, tmp_path, damage):
     assert len(said) == 1
     assert path.name in said[0]
     assert "traced anew" in said[0]
+
+
+def test_parts_are_read_as_far_as_they_say(path):
+    """A stranger's book whose checksum holds: a part that holds more than it says, less, or nothing."""
+    book = read_book(path.read_bytes())
+    key = next(key for key in book.places if "seq=*" not in key)
+    number = book.places[key][0]
+    taken, holds = book.parts[number]
+    cut = book.content[: sum(taken for taken, _ in book.parts[:number]) + 100]
+    for parts, content in (
+        (holds - 1, book.content),
+        (holds + 1, book.content),
+        (2**40, book.content),
+        (holds, cut),
+        (holds, cut[:-100] + b"x" * taken),
+    ):
+        said = tuple((taken, parts) if place == number else part for place, part in enumerate(book.parts))
+        damaged = replace(book, parts=said, content=content, _read={})
+        with pytest.raises(DamagedBookError):
+            damaged.trace(key)
 
 
 def test_a_book_under_the_name_of_another_model_is_passed_over(path, tmp_path):

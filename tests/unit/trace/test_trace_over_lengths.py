@@ -10,7 +10,7 @@ from gpu_plan.planner.trace.rules import PartialSums, Ruled
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
 from gpu_plan.planner.trace.sizes.lengths import lengths_of, longest
 from gpu_plan.planner.trace.storage import CorruptTraceError, dump
-from gpu_plan.planner.trace.storage.over_lengths import dump_lengths, load_lengths
+from gpu_plan.planner.trace.storage.over_lengths import read_lengths, written_lengths
 from tests.support.tiny_trace import tiny_trace
 
 LENGTHS = (128, 1000, 2048, 4096, 8192)
@@ -54,7 +54,7 @@ def same(one: StepTrace, other: StepTrace) -> bool:
 @pytest.mark.parametrize("length", [128, 129, 4095, 4096, 5000, 8192])
 @pytest.mark.parametrize("ruled", [True, False])
 def test_lengths_between_are_told_as_they_would_be_recorded(length: int, ruled: bool) -> None:
-    told = load_lengths(dump_lengths(lengths_of({one: at(one, ruled=ruled) for one in LENGTHS})))
+    told = read_lengths(written_lengths(lengths_of({one: at(one, ruled=ruled) for one in LENGTHS})))
     assert told.holds(length)
     assert same(told.at(length), at(length, ruled=ruled))
 
@@ -90,9 +90,9 @@ def test_shapes_that_coincide_at_one_length_are_told_apart() -> None:
 
 @pytest.mark.parametrize("cut", [0, 5, 100, -1, -200])
 def test_damaged_bytes_are_refused(cut: int) -> None:
-    content = dump_lengths(lengths_of({one: at(one) for one in LENGTHS}))
+    content = written_lengths(lengths_of({one: at(one) for one in LENGTHS}))
     with pytest.raises(CorruptTraceError):
-        load_lengths(content[:cut])
+        read_lengths(content[:cut])
 
 
 def test_what_is_told_is_a_trace_that_can_be_kept() -> None:
