@@ -17,7 +17,7 @@ from gpu_plan.planner.trace.shipped.lookup import ShippedTraces, find_shipped, t
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError, needs_tracing
 from gpu_plan.planner.trace.sizes.ranges import ranges_for
 from gpu_plan.planner.trace.static import static_trace
-from gpu_plan.planner.trace.variant import Regime, StepVariant, is_one_graph
+from gpu_plan.planner.trace.variant import Regime, StepVariant, is_one_graph, shared_out
 
 if TYPE_CHECKING:
     from gpu_plan.planner.trace.session import TracingSession
@@ -124,7 +124,7 @@ class TraceProvider:
         self._refuse_again(refusal)
         try:
             self._refuse_unless_at_hand()
-            session = self._open_session()
+            session = self._open_session(variant)
         except NotTraceableError:
             if not self.at_hand:
                 self._left_out.add(micro_batch)
@@ -231,10 +231,12 @@ class TraceProvider:
     def _tell(self, text: str) -> None:
         self.note(text)
 
-    def _open_session(self) -> "TracingSession | WalledSession":
+    def _open_session(self, variant: StepVariant | None = None) -> "TracingSession | WalledSession":
         if self._session is None:
             self._refuse_unless_at_hand()
-            needs_tracing(self.source.id, extra="trace" if self.adapter is None else "peft")
+            shared = None if variant is None or self._find_shipped_traces() is None else shared_out(variant)
+            why = "no trace of this is shipped" if shared is None else f"no trace is shipped of {shared}"
+            needs_tracing(self.source.id, why, extra="trace" if self.adapter is None else "peft")
         if self._session is None and self.source.kind == "factory":
             self.note(f"tracing {self.source.id}, behind walls")
             from gpu_plan.planner.trace.walled.client import WalledSession

@@ -191,6 +191,18 @@ class StepVariant:
         )
 
 
+def shared_out(variant: StepVariant) -> str | None:
+    """In words, how several ranks share one copy of the model; None where each computes all of it."""
+    if variant.split is not None:
+        return f"samples shared out over {variant.split.degree} GPUs (--cp {variant.split.degree})"
+    if variant.stage is not None or variant.part is not None:
+        return "a model cut into stages or parts (--pp, --strategy megatron)"
+    if variant.spread > 1:
+        option = "--tp" if variant.tensor_parallel > 1 else "--ep"
+        return f"a model shared out over {variant.spread} GPUs ({option} {variant.spread})"
+    return None
+
+
 def is_one_graph(variant: StepVariant) -> bool:
     """Whether the whole model is compiled as one: its blocks cannot be told apart, nor some left out."""
     compilation = variant.compilation

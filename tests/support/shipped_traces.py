@@ -37,6 +37,7 @@ from gpu_plan.planner.trace.storage.over_lengths import written_lengths
 from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.whole_file import replace_file
 from gpu_plan.planner.workload.adapters import Peft
+from gpu_plan.planner.workload.training import Checkpointing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +57,9 @@ MODELS = (
     "google/gemma-2-9b",
 )
 """Most wanted first."""
+SHARED_OUT = {"deepseek-ai/DeepSeek-V3": 8}
+"""Models whose samples are shared out over so many GPUs where nothing else fits, and whose traces are shipped so too,
+with full checkpointing."""
 UNDER_LORA = ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-8B")
 """Models whose traces are shipped under `--peft lora` too."""
 LORA = Adapter(peft=Peft("lora"))
@@ -118,9 +122,14 @@ def variants(provider: TraceProvider, gpu: str) -> dict[str, StepVariant]:
         task = prepare(request, cluster, provider.source, lambda _: None, opener).task
         for family in task.families():
             variant = task.evaluator.variant(family)
-            if variant.spread == 1 and variant.split is None:
+            if variant.spread == 1 and (variant.split is None or _shared_out(provider.source.id, variant)):
                 found[variant.key()] = variant
     return found
+
+
+def _shared_out(model: str, variant: StepVariant) -> bool:
+    split = variant.split
+    return split is not None and split.degree == SHARED_OUT.get(model) and variant.checkpointing is Checkpointing.FULL
 
 
 def _provider(source: ModelSource, device: DeviceKind, adapter: Adapter | None = None) -> TraceProvider:

@@ -12,7 +12,18 @@ from gpu_plan.planner.trace.storage import dump
 from tests.support.shipped_traces import LORA, UNDER_LORA, book_path, make_book, make_facts, variants
 
 BOOK_FILES = sorted(BOOKS.glob("*.traces"))
-SAMPLE = {"meta-llama/Llama-3.1-8B": ("H100", 0)}
+SAMPLE = {
+    "meta-llama/Llama-3.1-8B": ("H100", 0),
+    "meta-llama/Llama-3.2-1B": ("T4", 1),
+    "Qwen/Qwen2.5-7B": ("A100-80GB", 2),
+    "Qwen/Qwen3-8B": ("L40S", 3),
+    "Qwen/Qwen3-30B-A3B": ("H100", 0),
+    "mistralai/Mixtral-8x7B-v0.1": ("A100-80GB", 1),
+    "openai/gpt-oss-20b": ("H100", 0),
+    "google/gemma-2-9b": ("T4", 3),
+    "deepseek-ai/DeepSeek-V3": ("H100", 2),
+    "openai-community/gpt2": ("H100", 1),
+}
 """Which device's and which variant's single sample is traced in every run."""
 
 

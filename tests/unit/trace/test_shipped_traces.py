@@ -223,3 +223,10 @@ def test_without_torch_another_model_is_one_line(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.strip().splitlines()) == 1
     assert "pip install 'gpu-plan[trace]'" in done.stderr
+
+
+def test_without_torch_what_else_would_be_tried_is_named(tmp_path):
+    """Nothing fits there but, perhaps, shares of samples, of which no trace is shipped."""
+    done = without_tracing(tmp_path, LLAMA, "--gpus", "2xT4")
+    assert done.returncode == 2
+    assert "no trace is shipped of samples shared out over 2 GPUs (--cp 2), and tracing needs torch" in done.stderr
