@@ -16,6 +16,7 @@ from gpu_plan.planner.search.underway.known import known_so_far
 from gpu_plan.planner.search.underway.later import Later
 from gpu_plan.planner.search.underway.watch import Watcher
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.trace.shipped.needed import NotTraceableError
 from gpu_plan.planner.workload.prefer import Prefer
 
 
@@ -29,6 +30,8 @@ class Found(Generic[J]):
     """Families that make no sense here, with the reason."""
     left_out: list[str] = field(default_factory=list)
     """Families that were not explored though they make sense, with the reason."""
+    untraced: NotTraceableError | None = None
+    """Why the first of them was not whose step nothing here can trace."""
     explored: int = 0
     """Families that were."""
     front: frozenset[int] = frozenset()
@@ -79,7 +82,8 @@ def search(
 ) -> Found[J]:
     """The best candidate of every family and the whole front, and one of each family that fails.
 
-    UsageError where no family makes sense.
+    UsageError where no family makes sense; NotTraceableError where there is no plan, and some step that could be one is
+    not shipped and cannot be traced.
 
     `exhaustive` evaluates in full even what its model states alone rule out (a pinned configuration). `watch` is told
     what is done, first what model states alone decide. StoppedError where the user stops it: with what was found.
@@ -149,6 +153,8 @@ def _searched(
         if explored is not None:
             others += explored.others if explored.best is not None else ()
             watch.judged(explored.best, None if explored.rejected is None else explored.rejected.reason)
+    if found.untraced is not None and not found.plans:
+        raise found.untraced
     if found.inapplicable and not found.plans and not found.rejected:
         raise UsageError(f"{_together(found.inapplicable)}: change that option or leave it out")
     found.plans = found.ranking.ordered([*found.plans, *completed(found.plans, others, task.evaluator.simulate)])
@@ -195,6 +201,10 @@ def _looked_at(
             explored = there.explored(family, place, sent) or task.explore(family, exhaustive=exhaustive)
         except CannotSplitError as problem:
             refusal = str(problem)
+        except NotTraceableError as problem:
+            found.left_out.append(f"{task.words_of(family)}: no trace of it is shipped")
+            found.untraced = found.untraced or problem
+            return None
     if explored is None:
         found.inapplicable.append(f"{task.name(family)}: {refusal}")
         return None

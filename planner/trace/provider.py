@@ -92,6 +92,8 @@ class TraceProvider:
     """Why a variant cannot be traced, by what was asked."""
     _left_out: set[int] = field(default_factory=set)
     """Micro batches that were asked for and could not be traced."""
+    _not_shared_out: set[str] = field(default_factory=set)
+    """How ranks would share a copy that were asked for and could not be traced, in words."""
     _asked: dict[tuple[StepVariant, int], None] = field(default_factory=dict)
 
     def spec(self) -> ModelSpec:
@@ -127,7 +129,11 @@ class TraceProvider:
             session = self._open_session(variant)
         except NotTraceableError:
             if not self.at_hand:
-                self._left_out.add(micro_batch)
+                shared = shared_out(variant)
+                if shared is None:
+                    self._left_out.add(micro_batch)
+                else:
+                    self._not_shared_out.add(shared)
             raise
         if is_one_graph(variant):
             self.note(ONE_GRAPH)
@@ -172,8 +178,13 @@ class TraceProvider:
     def assumptions(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
         sites, notes = assumptions_of(self._traces.values())
-        shipped = self._shipped_traces.assumptions(self._left_out) if self._shipped_traces and self._shipped else []
+        shipped = self._from_the_book()
         return sites, [*notes, *shipped, *([] if self.walls is None else [self.walls])]
+
+    def _from_the_book(self) -> list[str]:
+        if not self._shipped_traces or not self._shipped:
+            return []
+        return self._shipped_traces.assumptions(self._left_out, sorted(self._not_shared_out))
 
     @property
     def walls(self) -> str | None:

@@ -112,8 +112,9 @@ class ShippedTraces:
                 self._lengths[key] = None
         return self._lengths[key]
 
-    def assumptions(self, left_out: Collection[int] = ()) -> list[str]:
-        """What stands behind the traces where it is not installed here, and which micro batches were not there."""
+    def assumptions(self, left_out: Collection[int] = (), not_shared_out: Collection[str] = ()) -> list[str]:
+        """What stands behind the traces where it is not installed here, and what was not there: micro batches, and how
+        ranks would share a copy, in words."""
         compared = self.book.versions
         absent = [project for project in compared if project not in installed_folders(compared)]
         if not absent:
@@ -123,6 +124,8 @@ class ShippedTraces:
         if left_out:
             tried = ", ".join(map(str, sorted(left_out)))
             lines.append(f"not tried under every strategy, since their traces are not shipped: micro batches {tried}")
+        if not_shared_out:
+            lines.append(f"not tried, since no trace of it is shipped: {'; '.join(not_shared_out)}")
         return lines
 
 

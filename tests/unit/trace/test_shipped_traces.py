@@ -225,8 +225,22 @@ def test_without_torch_another_model_is_one_line(tmp_path):
     assert "pip install 'gpu-plan[trace]'" in done.stderr
 
 
-def test_without_torch_what_else_would_be_tried_is_named(tmp_path):
-    """Nothing fits there but, perhaps, shares of samples, of which no trace is shipped."""
-    done = without_tracing(tmp_path, LLAMA, "--gpus", "2xT4")
-    assert done.returncode == 2
-    assert "no trace is shipped of samples shared out over 2 GPUs (--cp 2), and tracing needs torch" in done.stderr
+def test_without_torch_what_is_not_tried_is_said_beside_the_answer(tmp_path):
+    """Of shares of samples, which might be faster there, no trace is shipped."""
+    words = (LLAMA, "--gpus", "2xT4", "--strategy", "fsdp", "--checkpointing", "full")
+    done = without_tracing(tmp_path, *words, "--json")
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(done.stdout)
+    assert [plan["verdict"] for plan in found["plans"]][:1] == ["tight"]
+    said = "not tried, since no trace of it is shipped: samples shared out over 2 GPUs (--cp 2)"
+    assert any(line["text"] == said for line in found["assumptions"])
+
+
+def test_without_torch_what_alone_would_be_left_is_named(tmp_path):
+    """Nothing fits there but, perhaps, shares of samples."""
+    done = without_tracing(tmp_path, LLAMA, "--gpus", "8xH100", "--strategy", "fsdp", "--seq-len", "131072")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no trace is shipped of samples shared out over" in done.stderr
+    asked = without_tracing(tmp_path, LLAMA, "--gpus", "8xH100", "--tp", "2")
+    assert (asked.returncode, asked.stdout) == (2, "")
+    assert "no trace is shipped of a model shared out over 2 GPUs (--tp 2), and tracing needs torch" in asked.stderr
