@@ -46,7 +46,9 @@ the next is among them.
 What differs, and why:
 
 - Experts, 128 bytes: the dispatcher keeps how many tokens came to each expert (8 bytes an expert and layer).
-- Experts run again: 128 bytes so, and 512 more that stand at the peak and were not looked for. Each layer's dispatcher
+- Experts run again: 128 bytes so, and 512 more: the weights of the pass that is run again (64 tokens of 4 experts in 16
+  bits, moe_utils.py: apply_router_token_dropping: routing_probs * final_map), which the layer's dispatcher names
+  (`self.probs`) beyond the layer's backward pass, where the replay lets go of them as that begins. Each dispatcher
   names what it routed by when it was run again, hence that pass's graph, and by it the layer's input and its gradient,
   until its next forward: 18,208 bytes a layer between two steps here, by the profiler's own list (two tensors of a
   sample's hidden state). A step begins with that much more, and its peak is what it was in the first.

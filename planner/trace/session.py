@@ -33,6 +33,10 @@ from gpu_plan.planner.trace.recording.origins import Origins
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import StepVariant
 
+_MOST_TRACERS = 8
+"""Stages of Megatron-core that are at hand to be traced at another micro batch: those of a layout and of the one
+before; each holds what it recorded."""
+
 
 class TracingSession:
     """One built model on the meta device."""
@@ -63,6 +67,7 @@ class TracingSession:
             self._model, self._spec = adapted.model, adapted.spec
         self._device, self._attention, self._wide = device, attention, wide
         self._stages: dict[tuple[object, ...], tuple[int, int, StepTrace]] = {}
+        self._tracers: dict[tuple[object, ...], tuple[StepVariant, Tracer]] = {}
         self._origin = Origins(Path.cwd()).current if source.kind == "factory" else str
         self._tracer = self._traced(self._model)
 
@@ -157,21 +162,36 @@ class TracingSession:
 
     def _trace_megatron(self, variant: StepVariant, part: Part, micro_batch: int) -> StepTrace:
         """Of one stage of Megatron-core's own model; one of equal layers is another one's under other names."""
+        from gpu_plan.planner.trace.megatron.group import begin_groups
+
+        first, kinds = part.cut.first, part.kinds
+        key = (replace(variant, part=None).key(), part.model, part.layout.own(), *kinds)
+        sized = (*key, micro_batch)
+        if sized not in self._stages:
+            with ranks(part.group):
+                begin_groups()
+                like, tracer = self._tracer_of(key, variant, part)
+                assert like.part is not None
+                self._stages[sized] = like.part.cut.first, like.part.cut.end, tracer.trace(like, micro_batch)
+        traced_first, traced_end, trace = self._stages[sized]
+        return renumbered(trace, "decoder.layers", range(traced_first, traced_end), first - traced_first)
+
+    def _tracer_of(self, key: tuple[object, ...], variant: StepVariant, part: Part) -> tuple[StepVariant, Tracer]:
+        """What traces stages like this one, and the variant under which it does: what was recorded of one micro batch
+        serves others."""
         from gpu_plan.planner.trace.megatron.stage import build_stage, stage_batch
 
-        first, end, kinds = part.cut.first, part.cut.end, part.kinds
-        key = (replace(variant, part=None).key(), part.model, part.layout.own(), micro_batch, *kinds)
-        if key not in self._stages:
-            with ranks(part.group):
-                tracer = Tracer(
-                    model=build_stage(part),
-                    make_batch=lambda _, samples, length: stage_batch(part, samples, length),
-                    profile=kernel_profile(self._device, row_sums=True),
-                    has_sequence=True,
-                )
-                self._stages[key] = first, end, tracer.trace(variant, micro_batch)
-        traced_first, traced_end, trace = self._stages[key]
-        return renumbered(trace, "decoder.layers", range(traced_first, traced_end), first - traced_first)
+        if key not in self._tracers:
+            if len(self._tracers) == _MOST_TRACERS:
+                self._tracers.pop(next(iter(self._tracers)))
+            tracer = Tracer(
+                model=build_stage(part),
+                make_batch=lambda _, samples, length: stage_batch(part, samples, length),
+                profile=kernel_profile(self._device, row_sums=True),
+                has_sequence=True,
+            )
+            self._tracers[key] = variant, tracer
+        return self._tracers[key]
 
     def _batch(self, model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
         # What a model takes and how it counts its loss is read from its own class, not from a wrapper around it.
