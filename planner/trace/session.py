@@ -189,6 +189,8 @@ class TracingSession:
                 make_batch=lambda _, samples, length: stage_batch(part, samples, length),
                 profile=kernel_profile(self._device, row_sums=True),
                 has_sequence=True,
+                # What is run again within backward is not alike from layer to layer as folding would have it.
+                fold=part.layout.recompute != "full",
             )
             self._tracers[key] = variant, tracer
         return self._tracers[key]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.accuracy.megatron import sharded
 from benchmarks.accuracy.megatron.hybrids.mixer import Mamba2
 from benchmarks.accuracy.megatron.hybrids.model import Hybrid
 from benchmarks.accuracy.megatron.jobs import Job, peak_of_blocks, profile
@@ -83,3 +84,19 @@ def test_exchanges_beside_another_micro_batch_hold_what_that_was_given_at_the_lo
     hidden = SAMPLES * TOKENS * HIDDEN // 2
     given = SAMPLES * TOKENS * (8 + 8 + 8 + 4) + SAMPLES * TOKENS * TOKENS
     assert more == pytest.approx(given + hidden * (2 + 2 + 1), rel=0.05)
+
+
+def test_what_megatron_fsdp_holds_at_its_first_logits_and_at_later_ones():
+    """All weights whole but for a workspace that is not there yet; or those of no layer, and the workspace."""
+    model = replace(MODEL, vocabulary=32768)
+    job = replace(JOB, model=model, other=None, rules=StateRules(data_parallel=4, expert_data_parallel=1))
+    layers = 4 * (4 * HIDDEN * HIDDEN + 4 * HIDDEN + 2 * HIDDEN * WIDE + WIDE + HIDDEN + 2 * NORM)
+    others = (32768 + TOKENS) * HIDDEN + NORM
+    for workspace, whole in ((1024, layers + others), (1 << 30, others)):
+        told = replace(job, workspace_bytes=workspace)
+        held = profile(told, 0)
+        kinds = (Category.PARAMETERS, Category.GRADIENTS, Category.OPTIMIZER_STATE)
+        rest = held.peak_allocated_bytes - sum(held.at_peak[kind] for kind in kinds)
+        more = sharded.peak_of(told, held.peak_allocated_bytes) - rest
+        gone = workspace if whole != others else 0
+        assert more == pytest.approx(18 * (layers + others) // 4 + 2 * whole - gone, rel=1e-3)

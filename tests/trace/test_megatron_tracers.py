@@ -70,6 +70,12 @@ def test_stages_of_equal_layers_are_traced_once(session: TracingSession, recorde
     assert list(second.tensor_bytes(4)) == list(third.tensor_bytes(4))
 
 
+def test_layers_that_are_run_again_are_recorded_whole_at_once(session: TracingSession, recorded: list[int]) -> None:
+    trace = session.trace(variant_of(Layout(pipeline=2, recompute="full"), 1), 1)
+    assert recorded == [1], "no attempt to fold before"
+    assert not any("one by one" in note for note in trace.notes)
+
+
 def test_no_more_than_a_few_are_held(session: TracingSession) -> None:
     for hidden in range(_MOST_TRACERS + 2):
         layout = Layout(pipeline=4, hidden_dropout=0.1 + hidden / 100)

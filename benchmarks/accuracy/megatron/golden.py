@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.accuracy.megatron.jobs import Job
+from benchmarks.accuracy.megatron import sharded
+from benchmarks.accuracy.megatron.jobs import Job, peak_of_blocks, profile
 from benchmarks.accuracy.megatron.others import FAMILIES, as_gpt, hybrid_not_replayed, other_of, stages_of
 from benchmarks.accuracy.megatron.recorded import workspace_before
 from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
@@ -18,11 +19,13 @@ _GPT2_WORDS = 50257
 _WORKSPACE = 8 * 4096 * 1024
 """`:4096:8`, in KiB (pytorch aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize)."""
 _NOT_PLANNED = (
-    "--use-megatron-fsdp",
-    "--pipeline-model-parallel-layout", "--use-transformer-engine-op-fuser", "--cuda-graph-impl",
+    "--pipeline-model-parallel-layout", "--cuda-graph-impl",
     "--export-kd-cfg", "--hybrid-override-pattern", "--recompute-modules", "--fine-grained-activation-offloading",
     "--no-rope-fusion",
 )  # fmt: skip
+_OP_FUSER, _UNFUSED = "--use-transformer-engine-op-fuser", ("A100", "H100")
+"""Where Transformer Engine has no fused kernel for a rank's experts, it runs their operations one by one
+(pytorch/ops/fused/grouped_mlp.py: is_supported, Blackwell alone)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,8 @@ class Row:
     measured: int
     """Peak allocated bytes of the last rank."""
     job: Job | None
+    sharded: bool = False
+    """Whether Megatron-FSDP spreads it."""
     why: str = ""
     """What of its arguments is not planned, where it has no job."""
 
@@ -54,8 +59,17 @@ def rows(path: Path) -> Iterator[Row]:
                 gpu=row["gpu"]["model"],
                 measured=int(row["measured"]["mem_max_allocated_bytes"]["last"]),
                 job=None if why else job_of(row),
+                sharded=bool(row["args"].get("--use-megatron-fsdp")),
                 why=why,
             )
+
+
+def peaks_of(row: Row) -> tuple[int, int]:
+    """The last rank's peak, as the allocator's blocks and as tensors alone."""
+    assert row.job is not None
+    rank = row.job.layout.pipeline - 1
+    found = peak_of_blocks(row.job, rank), profile(row.job, rank).peak_allocated_bytes
+    return (sharded.peak_of(row.job, found[0]), sharded.peak_of(row.job, found[1])) if row.sharded else found
 
 
 def _not_planned(row: Mapping[str, Any]) -> str:
@@ -66,6 +80,8 @@ def _not_planned(row: Mapping[str, Any]) -> str:
         return unknown
     if row["args"].get("--optimizer") not in (None, "adam", "muon"):
         return f"--optimizer {row['args']['--optimizer']}"
+    if row["args"].get(_OP_FUSER) and row["gpu"]["model"] not in _UNFUSED:
+        return _OP_FUSER
     return next((flag for flag in _NOT_PLANNED if row["args"].get(flag) not in (None, False)), "")
 
 
