@@ -80,6 +80,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 readme: $(STAMP)
+	$(BIN)/python -m tests.support.fact_twins
 	$(BIN)/python -m tests.support.refresh_readme
 
 docs: $(STAMP)

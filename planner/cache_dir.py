@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import re
 import sys
@@ -59,8 +60,17 @@ def _distributions(path: tuple[str, ...]) -> Mapping[str, str]:
                 if kind == ".dist-info" and os.path.exists(os.path.join(folder, entry, "METADATA")):
                     found.setdefault(_normalized(name), version)
                 elif kind == ".egg-info":
-                    found.setdefault(_normalized(name), "")
+                    found.setdefault(_normalized(name), _egg_version(os.path.join(folder, entry, "PKG-INFO")))
     return found
+
+
+def _egg_version(path: str) -> str:
+    """What an installation in place says of itself; empty where it does not."""
+    with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
+        for line in itertools.takewhile(str.strip, file):  # headers end at the first empty line
+            if line.startswith("Version: "):
+                return line.removeprefix("Version: ").strip()
+    return ""
 
 
 def _normalized(name: str) -> str:

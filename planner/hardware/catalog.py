@@ -2,7 +2,6 @@
 
 import functools
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from gpu_plan.planner.hardware import names
 from gpu_plan.planner.hardware.gpu import Fact, Gpu, Interval, Link, Price, UsableBasis
 from gpu_plan.planner.hardware.user_gpus import parse_user_gpu
 from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.plain.facts import facts
 from gpu_plan.planner.units import GIB, MIB
 
 _FACT_KEYS = ("value", "source", "kind", "note")
@@ -20,8 +20,7 @@ _FACT_KEYS = ("value", "source", "kind", "note")
 @functools.cache
 def catalog_document() -> dict[str, Any]:
     """gpus.toml as it stands."""
-    with Path(__file__).with_name("gpus.toml").open("rb") as file:
-        return tomllib.load(file)
+    return facts(Path(__file__).with_name("gpus.toml"))
 
 
 def _source(text: str) -> str:

@@ -1,13 +1,13 @@
 """Machines known by name, with the RAM, disks and price of one node (machines.toml, and [platforms] of gpus.toml)."""
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpu_plan.planner.hardware.catalog import catalog_document
 from gpu_plan.planner.hardware.gpu import Gpu, Price
+from gpu_plan.planner.plain.facts import facts
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.units import GIB
 
@@ -76,8 +76,7 @@ def _usual_ram(gpu: str, gpus_per_node: int) -> UsualRam:
 
 @functools.cache
 def _document() -> dict[str, Any]:
-    with Path(__file__).with_name("machines.toml").open("rb") as file:
-        return tomllib.load(file)
+    return facts(Path(__file__).with_name("machines.toml"))
 
 
 def _source(text: str) -> str:

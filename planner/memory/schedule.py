@@ -64,7 +64,10 @@ class DeviceStreams:
         self.moments: list[Moment] = []
         """Of the log's launches and of what the host waits for."""
         self._clocks = [[0] * STREAMS for _ in range(STREAMS)]
-        self._known: dict[Schedule, Clock] = dict.fromkeys(RUNS_AHEAD, (0,) * STREAMS)
+        self._done: dict[Schedule, int] = dict.fromkeys(RUNS_AHEAD, 0)
+        """Last work of the computing stream that the host knows to be complete."""
+        self._known: Clock = (0,) * STREAMS
+        """Of every stream, where the others lag."""
         self._launched: deque[tuple[int, Clock]] = deque()
         self._pending: dict[int, tuple[deque[Waits], ...]] = {}
         """By stream, for each schedule, in order of their frees: a stream's clock only grows, so that the first done
@@ -120,13 +123,18 @@ class DeviceStreams:
 
     def suppose(self, event: Clock, moment: Moment, schedules: Sequence[Schedule]) -> None:
         """In these schedules the host then knows that what the event stands behind is complete, wait or not."""
+        computed = event[DEFAULT_STREAM]
         for schedule in schedules:
-            known = self._known[schedule] = tuple(map(max, self._known[schedule], event))
-            done = known[DEFAULT_STREAM]
+            done = self._done[schedule]
+            if computed > done:
+                done = self._done[schedule] = computed
+            lags = schedule is Schedule.LAGS
+            if lags:
+                self._known = tuple(map(max, self._known, event))
             for by_schedule in self._pending.values():
                 pending = by_schedule[schedule]
                 while pending and pending[0].clock[DEFAULT_STREAM] <= done:
-                    if schedule is Schedule.LAGS and not all(map(le, pending[0].clock, known)):
+                    if lags and not all(map(le, pending[0].clock, self._known)):
                         break
                     pending.popleft().until[schedule] = moment
 

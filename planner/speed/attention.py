@@ -8,7 +8,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from statistics import median
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.speed.model import Kernel
 from gpu_plan.planner.speed.rates import Rate, burst_share, complete_shares, efficiency_data, is_like, own_or_kin, sure
+from gpu_plan.planner.units import median
 
 Direction = Literal["forward", "backward"]
 

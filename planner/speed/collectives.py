@@ -5,7 +5,6 @@ Between nodes the ring formula holds too (busbw of nccl-tests doc/PERFORMANCE.md
 """
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.disk import NVME_RANGE
+from gpu_plan.planner.plain.facts import facts
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.between import congestion, ring_seconds, tree_share, tree_wait
 from gpu_plan.planner.speed.calibration.rates import MEASURED_HERE, exchange_seconds
@@ -57,8 +57,7 @@ class _Curve:
 @functools.cache
 def collectives_data() -> dict[str, Any]:
     """collectives.toml as it stands."""
-    with Path(__file__).with_name("collectives.toml").open("rb") as file:
-        return tomllib.load(file)
+    return facts(Path(__file__).with_name("collectives.toml"))
 
 
 @functools.cache

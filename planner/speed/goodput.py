@@ -6,10 +6,10 @@ and the restart.
 """
 
 import math
-from statistics import median
 
 from gpu_plan.planner.hardware.disk import NVME_RANGE
 from gpu_plan.planner.plain.values import dataclass
+from gpu_plan.planner.units import median
 
 HOURS_BETWEEN_FAILURES = (
     (16_384 * 54 * 24 / 419, "Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783)"),

@@ -1,10 +1,10 @@
 """How long a host takes to issue an eager operator: by what it records, and by the processor beside the GPU."""
 
 from enum import Enum
-from statistics import median
 
 from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.speed.rates import Rate, efficiency_data
+from gpu_plan.planner.units import median
 
 
 class Issuing(Enum):

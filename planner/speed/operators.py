@@ -212,10 +212,9 @@ def _grouped(trace: StepTrace) -> NDArray[np.bool_]:
 def _into_buffers(trace: StepTrace) -> NDArray[np.bool_]:
     """Products that write into what was there before, no tensor of the trace (planner.trace.megatron.products.linear:
     weight_gradient)."""
-    found = _named(trace, frozenset({"mm"}))
-    for operator in np.flatnonzero(found):
-        found[operator] = not len(written_by(trace, operator))
-    return found
+    counts = np.concatenate([[0], np.cumsum(np.asarray(trace.op_writes) >= 0)])
+    writes = counts[trace.op_writes_at[1:]] > counts[trace.op_writes_at[:-1]]
+    return np.asarray(_named(trace, frozenset({"mm"})) & ~writes, dtype=np.bool_)
 
 
 def _writes_elsewhere(trace: StepTrace) -> NDArray[np.bool_]:

@@ -1,11 +1,9 @@
 """What a device achieves, out of efficiency.toml: slow, expected and fast rates with the reason for each."""
 
 import functools
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,10 @@ from numpy.typing import NDArray
 
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.plain.facts import facts
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import FloatArray
+from gpu_plan.planner.units import median
 
 _BASES = ("measured", "source", "assumed")
 _SIXTEEN_BIT = ("bfloat16", "float16")
@@ -56,8 +56,7 @@ def worst_basis(bases: Iterable[str]) -> str:
 @functools.cache
 def efficiency_data() -> dict[str, Any]:
     """efficiency.toml as it stands."""
-    with Path(__file__).with_name("efficiency.toml").open("rb") as file:
-        return tomllib.load(file)
+    return facts(Path(__file__).with_name("efficiency.toml"))
 
 
 # -- peaks -------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The analytic speed model: every operator against the roofline, every transfer against its wire."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -71,6 +72,7 @@ _EVERY: tuple[Per, ...] = ("micro_step",)
 _LAST: tuple[Per, ...] = ("micro_step", "step")
 """What is sent in every micro step, and in the last one."""
 
+_KEPT_DEVICES = 64
 _SHORTEST = 1e-9
 """Seconds that a step takes at least, so that a trace without operators has a rate too."""
 
@@ -122,6 +124,8 @@ class RooflineModel:
         `blocking`: the host waits for every operator that it issues (CUDA_LAUNCH_BLOCKING=1).
         `layers`: whose they are, in place of what a step says."""
         self._operators = OperatorCache()
+        # Held with what it follows from: an id means nothing once its object is gone.
+        self._devices: OrderedDict[tuple[object, ...], tuple[Operators, Cluster, StepDevice]] = OrderedDict()
         self._here = here
         self._reentrant = reentrant
         self._blocking = blocking
@@ -131,7 +135,7 @@ class RooflineModel:
         """Time of one optimizer step. A step costs microseconds once its trace has been seen."""
         operators = self._operators.of(work.trace)
         work = replace(work, layers=self._layers or work.layers)
-        device = device_of(work, cluster, operators, self._here, self._reentrant)
+        device = self._device(work, cluster, operators)
         device = slowest_of(work, cluster, operators, device)
         collectives = together(_waited_for(work))
         calls = [call_seconds(collective, cluster, self._here) for collective in collectives]
@@ -146,10 +150,21 @@ class RooflineModel:
 
         return replace(time, corners=step.corners, scaling=scaling, trace=step.trace, degrees=step.degrees)
 
+    def _device(self, work: StepWork, cluster: Cluster, operators: Operators) -> StepDevice:
+        """The device of a step: the same under every strategy and batch."""
+        of_step = (work.compute_dtype, work.causal_attention, work.attention_share, work.attention_kernel)
+        key = (id(operators), id(cluster), *of_step, work.power_limit_watts, work.layers)
+        if key not in self._devices:
+            made = device_of(work, cluster, operators, self._here, self._reentrant)
+            self._devices[key] = operators, cluster, made
+            if len(self._devices) > _KEPT_DEVICES:
+                self._devices.popitem(last=False)
+        return self._devices[key][2]
+
     def kernel_times(self, work: StepWork, cluster: Cluster) -> KernelTimes | None:
         """Operator by operator, as `SpeedModel` says."""
         operators = self._operators.of(work.trace, each=True)
-        device = device_of(work, cluster, operators, self._here, self._reentrant)
+        device = self._device(work, cluster, operators)
 
         @cache
         def sent(kind: CollectiveKind, nbytes: int) -> tuple[float, float, float]:

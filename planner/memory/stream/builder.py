@@ -70,6 +70,11 @@ class StreamBuilder(Placer):
         """Just after a traced event."""
         return Point(in_pass.segment * SEGMENT + 2 * event + 2)
 
+    def after_each(self, in_pass: Pass, events: IntArray) -> list[Point]:
+        """Just after each of some traced events [events]."""
+        points: list[Point] = (in_pass.segment * SEGMENT + 2 * events + 2).tolist()
+        return points
+
     def at_mark(self, in_pass: Pass, mark: Mark) -> Point:
         """At a point of the loop."""
         return self.before(in_pass, self._marks[mark])

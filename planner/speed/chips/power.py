@@ -6,11 +6,11 @@ with several limits and were measured with the same kind of product (efficiency.
 
 import functools
 import math
-from statistics import median
 
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.speed.rates import Rate, efficiency_data
+from gpu_plan.planner.units import median
 
 
 @functools.cache

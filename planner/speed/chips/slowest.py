@@ -5,7 +5,6 @@ cooled (arXiv 2208.11035). What bounds memory does not differ: copies keep the m
 """
 
 import functools
-from statistics import median
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.speed.model import StepWork
 from gpu_plan.planner.speed.operators import BACKWARD, Operators
 from gpu_plan.planner.speed.rates import Rate, efficiency_data, is_halved
+from gpu_plan.planner.units import median
 
 _SLOW, _MIDDLE, _FAST = 0.9, 0.5, 0.1
 """How many of a hundred draws of devices have none that is slower."""

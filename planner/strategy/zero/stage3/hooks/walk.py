@@ -211,11 +211,13 @@ class _Walk:
         before = builder.passes.index(in_pass) * int(self._kernels[-1]) if len(self._kernels) else 0
         launches = (before + self._kernels[places]).tolist()
         backward, acts, launched = int(Kind.BACKWARD_ENTER), self._script.acts, self._queues.launched
-        for position, kind, subject, kernels in zip(places.tolist(), kinds, subjects, launches, strict=True):
+        moments = builder.after_each(in_pass, places)
+        for position, at, kind, subject, kernels in zip(
+            places.tolist(), moments, kinds, subjects, launches, strict=True
+        ):
             if position > bound:
                 coordinator.drop_graphs(builder.at_mark(in_pass, Mark.OUTPUTS_BOUND), but=1)
                 bound = trace.num_events
-            at = builder.after(in_pass, position)
             if kind == backward and not root_entered:
                 # Backward of the outputs enters the root first, of which traces, as of nothing to be gathered, say no
                 # more.
