@@ -94,6 +94,7 @@ upstream: $(STAMP)
 traces: $(STAMP)
 	$(BIN)/python -m tests.support.shipped_traces $(MODELS)
 	$(BIN)/python -m tests.support.shipped_traces --facts $(MODELS)
+	$(BIN)/python -m tests.support.searched_traces $(MODELS)
 
 clean:
 	rm -rf .venv .pythons *.egg-info src/*.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

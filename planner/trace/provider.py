@@ -13,7 +13,7 @@ from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.trace.shipped.lookup import ShippedTraces, find_shipped, trace_key
+from gpu_plan.planner.trace.shipped.lookup import ShippedTraces, find_shipped, refusal_key, shelf_key, trace_key
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError, needs_tracing
 from gpu_plan.planner.trace.sizes.ranges import ranges_for
 from gpu_plan.planner.trace.static import static_trace
@@ -123,7 +123,7 @@ class TraceProvider:
             if found is not None:
                 return found
         refusal = f"refusal {self.source.id} {variant.key()} {micro_batch}"
-        self._refuse_again(refusal)
+        self._refuse_again(refusal, variant, micro_batch)
         try:
             self._refuse_unless_at_hand()
             session = self._open_session(variant)
@@ -152,9 +152,12 @@ class TraceProvider:
             self._entries().keep_trace(f"trace {variant.key()} {made.samples}", made)
         return made
 
-    def _refuse_again(self, refusal: str) -> None:
+    def _refuse_again(self, refusal: str, variant: StepVariant, micro_batch: int) -> None:
         """CannotSplitError where the model is known to refuse: it takes seconds to find out anew."""
-        why = self._refusals.get(refusal) or self._entries().refusal(refusal)
+        shipped = self._find_shipped_traces()
+        key = refusal_key(self.device, self.attention, variant, micro_batch, alike=self.alike)
+        why = None if shipped is None else shipped.refusal(key)
+        why = why or self._refusals.get(refusal) or self._entries().refusal(refusal)
         if why is not None:
             raise CannotSplitError(why)
 
@@ -221,6 +224,11 @@ class TraceProvider:
         return self.device.kernels is not None and (adapter is None or not (adapter.peft.quantises or adapter.base))
 
     @property
+    def alike(self) -> bool:
+        """Whether what is shipped of the model was traced for every device whose kernels are chosen alike."""
+        return self.adapter is None or self._on_any_device
+
+    @property
     def _adapter_key(self) -> str:
         return "" if self.adapter is None else self.adapter.key()
 
@@ -228,12 +236,12 @@ class TraceProvider:
         shipped = self._find_shipped_traces()
         if shipped is None:
             return None
-        known = shipped.trace(trace_key(self.device, self.attention, variant, points))
+        known = shipped.trace(shelf_key(self.device, self.attention, variant, points, alike=self.alike))
         return shipped.told(self.device, self.attention, variant, points) if known is None else known
 
     def _find_shipped_traces(self) -> ShippedTraces | None:
         if self._shipped_traces is False:
-            known = self.shipped and self.source.config is not None and (self.adapter is None or self._on_any_device)
+            known = self.shipped and self.source.config is not None
             self._shipped_traces = (
                 find_shipped(self.source.digest, self._tell, adapter=self._adapter_key) if known else None
             )

@@ -132,7 +132,8 @@ def _shared_out(model: str, variant: StepVariant) -> bool:
     return split is not None and split.degree == SHARED_OUT.get(model) and variant.checkpointing is Checkpointing.FULL
 
 
-def _provider(source: ModelSource, device: DeviceKind, adapter: Adapter | None = None) -> TraceProvider:
+def provider_of(source: ModelSource, device: DeviceKind, adapter: Adapter | None = None) -> TraceProvider:
+    """Traces of a model, nothing of it kept or shipped."""
     return TraceProvider(
         source=source,
         device=device,
@@ -146,14 +147,14 @@ def _provider(source: ModelSource, device: DeviceKind, adapter: Adapter | None =
 
 def make_facts(model: str) -> bytes:
     """One model's book without traces."""
-    provider = _provider(resolve(model), device_kind(parse_cluster("1xH100").gpu))
+    provider = provider_of(resolve(model), device_kind(parse_cluster("1xH100").gpu))
     files: set[str] = set()
     if (kind := _class_of(provider.source)) not in _IMPORTED:
-        _provider(provider.source, provider.device).spec()  # imports, which are not counted
+        provider_of(provider.source, provider.device).spec()  # imports, which are not counted
         _IMPORTED.add(kind)
     with passed_through(files):
         spec = provider.spec()
-    return write_book(model, _made_with(), _digests(files), spec, {})
+    return write_book(model, made_with(), digests(files), spec, {})
 
 
 _IMPORTED: set[str] = set()
@@ -165,13 +166,15 @@ def _class_of(source: ModelSource) -> str:
     return f"{config.get('model_type')} {config.get('architectures')} {config.get('quantization_config')}"
 
 
-def _digests(files: set[str]) -> dict[str, str]:
+def digests(files: set[str]) -> dict[str, str]:
+    """Of files, by their names, as far as they can be read."""
     folders = installed_folders(UNDER_ADAPTERS)
     found = {file: digest_of(folders[file.partition("/")[0]] / file.partition("/")[2]) for file in sorted(files)}
     return {file: digest for file, digest in found.items() if digest is not None}
 
 
-def _made_with(adapter: Adapter | None = None) -> dict[str, str]:
+def made_with(adapter: Adapter | None = None) -> dict[str, str]:
+    """Versions of the projects that traces stand for."""
     return {project: versions()[project] for project in _compared(adapter)}
 
 
@@ -189,9 +192,9 @@ def make_book(model: str, *, lengths: bool = True, adapter: Adapter | None = Non
         if spec is not None and spec.num_parameters > SMALL.get(gpu, spec.num_parameters):
             continue
         device = device_kind(parse_cluster(f"1x{gpu}").gpu)
-        provider = _provider(source, device, adapter)
+        provider = provider_of(source, device, adapter)
         if spec is None:
-            _provider(source, device, adapter).spec()  # whatever is imported is imported now, and not counted
+            provider_of(source, device, adapter).spec()  # whatever is imported is imported now, and not counted
             with passed_through(files, _compared(adapter)):
                 spec = provider.spec()
             asked = variants(provider, gpu)
@@ -217,7 +220,7 @@ def make_book(model: str, *, lengths: bool = True, adapter: Adapter | None = Non
                     }
                     break
     assert spec is not None
-    book = write_book(model, _made_with(adapter), _digests(files), spec, traces)
+    book = write_book(model, made_with(adapter), digests(files), spec, traces)
     return with_lengths(book) if lengths and adapter is None else book
 
 
@@ -247,7 +250,7 @@ def with_lengths(content: bytes) -> bytes:
     kept = {key: book.stored(key) for key in book.places}
     for gpu in OVER_LENGTHS:
         device = device_kind(parse_cluster(f"1x{gpu}").gpu)
-        found |= over_lengths(source, device, variants(_provider(source, device), gpu).values())
+        found |= over_lengths(source, device, variants(provider_of(source, device), gpu).values())
     kept = {key: trace for key, trace in kept.items() if "seq=*" not in key}
     return write_book(book.model, book.versions, book.files, book.spec, kept | found)
 

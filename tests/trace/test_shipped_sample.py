@@ -9,6 +9,7 @@ from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.book import read_book
 from gpu_plan.planner.trace.shipped.lookup import BOOKS, trace_key
 from gpu_plan.planner.trace.storage import dump
+from tests.support.searched_traces import CLUSTERS, make_books
 from tests.support.shipped_traces import LORA, UNDER_LORA, book_path, make_book, make_facts, variants
 
 BOOK_FILES = sorted(BOOKS.glob("*.traces"))
@@ -49,6 +50,15 @@ def test_a_book_of_an_adapter_is_traced_again(model):
     assert again.spec == shipped.spec
     assert again.places.keys() == shipped.places.keys()
     assert [key for key in shipped.places if again.stored(key) != shipped.stored(key)] == []
+
+
+@pytest.mark.slow
+def test_books_of_searches_are_traced_again():
+    model = "openai/gpt-oss-120b"
+    for path, content in make_books(model, CLUSTERS[model]).items():
+        shipped, again = read_book(path.read_bytes()), read_book(content)
+        assert (again.spec, again.refusals) == (shipped.spec, shipped.refusals)
+        assert {key: again.stored(key) for key in again.places} == {key: shipped.stored(key) for key in shipped.places}
 
 
 FACTS = sorted(BOOKS.glob("*.facts"))

@@ -52,6 +52,8 @@ class Book:
     parts: tuple[tuple[int, int], ...]
     """Of each part: the bytes that it takes among `content`, and those that it holds."""
     content: bytes
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """By key: why a step cannot be traced, in the words of whoever refuses it."""
     _read: dict[int, bytes] = field(default_factory=dict)
     """Parts that were asked for."""
 
@@ -85,7 +87,12 @@ class Book:
 
 
 def write_book(
-    model: str, versions: Mapping[str, str], files: Mapping[str, str], spec: ModelSpec, traces: Mapping[str, bytes]
+    model: str,
+    versions: Mapping[str, str],
+    files: Mapping[str, str],
+    spec: ModelSpec,
+    traces: Mapping[str, bytes],
+    refusals: Mapping[str, str] | None = None,
 ) -> bytes:
     """A book's bytes, of traces as they are `written`; equal ones stand in it once."""
     parts: dict[str, list[bytes]] = {}
@@ -104,6 +111,7 @@ def write_book(
         "spec": asdict(spec),
         "parts": [[len(taken), len(holds)] for taken, holds in zip(packed, held, strict=True)],
         "places": {key: places[trace] for key, trace in sorted(traces.items())},
+        **({"refusals": dict(sorted(refusals.items()))} if refusals else {}),
     }
     text = zlib.compress(json.dumps(index, separators=(",", ":")).encode(), 9)
     body = len(text).to_bytes(_SIZE, "little") + text + b"".join(packed)
@@ -139,6 +147,7 @@ def read_book(content: bytes) -> Book:
             },
             parts=tuple((int(taken), int(holds)) for taken, holds in index["parts"]),
             content=body[start:],
+            refusals={str(key): str(why) for key, why in index.get("refusals", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as problem:
         raise DamagedBookError(str(problem)) from None

@@ -22,6 +22,9 @@ from gpu_plan.planner.trace.variant import StepVariant
 BOOKS = Path(__file__).parent / "data"
 ADAPTED = Path(__file__).parent / "adapters"
 """Books of models that are trained through adapters."""
+SEARCHED = Path(__file__).parent / "searched"
+"""Books of what searches of large models ask for beyond those."""
+_KINDS = ("traces", "facts")
 _DIGITS = 16
 _SPLITS_BELOW = 64
 """Longest sequence for which flash attention may split keys over multiprocessors (flash_api.cpp)."""
@@ -49,6 +52,24 @@ def trace_key(device: DeviceKind, attention: str, variant: StepVariant, points: 
     return f"{device.kernels} {attention} {variant.key()} {points}"
 
 
+def shelf_key(
+    device: DeviceKind, attention: str, variant: StepVariant, points: tuple[int, ...], *, alike: bool
+) -> str | None:
+    """As `trace_key` where the model is built `alike` for every device that chooses the same kernels; of whatever asks
+    which device it is, that of this device alone. None on a CPU."""
+    key = trace_key(device, attention, variant, points) if alike else None
+    own = key is None and device.kernels is not None
+    return f"{device.key} {attention} {variant.key()} {points}" if own else key
+
+
+def refusal_key(
+    device: DeviceKind, attention: str, variant: StepVariant, micro_batch: int, *, alike: bool
+) -> str | None:
+    """Name of why a step cannot be traced; None as of `shelf_key`."""
+    key = shelf_key(device, attention, variant, (micro_batch,), alike=alike)
+    return None if key is None else f"refusal {key}"
+
+
 ALONE, SEVERAL = (1,), (2, 16, 256)
 """Micro batches of the traces over lengths: a single sample has a structure of its own."""
 
@@ -68,6 +89,8 @@ class ShippedTraces:
     book: Book
     path: Path
     note: Callable[[str], None]
+    more: "ShippedTraces | None" = None
+    """What searches ask for beyond it."""
     _lengths: dict[str, Lengths | None] = field(default_factory=dict)
     """Traces over lengths that were read, by their keys."""
 
@@ -78,10 +101,16 @@ class ShippedTraces:
     def trace(self, key: str | None) -> StepTrace | None:
         """A trace; None where it is not shipped, or cannot be read, which is told."""
         try:
-            return None if key is None else self.book.trace(key)
+            found = None if key is None else self.book.trace(key)
         except DamagedBookError as problem:
             self.note(_damaged(self.path, problem))
-            return None
+            found = None
+        return self.more.trace(key) if found is None and self.more is not None else found
+
+    def refusal(self, key: str | None) -> str | None:
+        """Why a step cannot be traced; None where that is not known."""
+        found = None if key is None else self.book.refusals.get(key)
+        return self.more.refusal(key) if found is None and self.more is not None else found
 
     def told(
         self, device: DeviceKind, attention: str, variant: StepVariant, points: tuple[int, ...]
@@ -134,8 +163,14 @@ def find_shipped(
 ) -> ShippedTraces | None:
     """The book of a config's digest, under an adapter of that key; None where there is none, or it stands for other
     code, which is told."""
-    found = (books or (ADAPTED if adapter else BOOKS)).glob(f"*.{digest[:_DIGITS]}{_word(adapter)}.*")
-    path = max(found, key=lambda one: one.suffix, default=None)
+    first = _opened(books or (ADAPTED if adapter else BOOKS), digest, adapter, note)
+    more = None if books else _opened(SEARCHED, digest, adapter, note)
+    return more if first is None else replace(first, more=more)
+
+
+def _opened(books: Path, digest: str, adapter: str, note: Callable[[str], None]) -> ShippedTraces | None:
+    name = f"*.{digest[:_DIGITS]}{_word(adapter)}"
+    path = next((path for kind in _KINDS for path in books.glob(f"{name}.{kind}")), None)
     if path is None:
         return None
     try:

@@ -19,11 +19,14 @@ from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.shipped import lookup as module
 from gpu_plan.planner.trace.shipped.book import DamagedBookError, read_book, write_book
-from gpu_plan.planner.trace.shipped.lookup import ADAPTED, BOOKS, find_shipped
+from gpu_plan.planner.trace.shipped.lookup import ADAPTED, BOOKS, SEARCHED, find_shipped
 from gpu_plan.planner.trace.shipped.source import digest_of, first_difference, installed_folders
 from gpu_plan.planner.trace.storage import dump, written
 from gpu_plan.planner.trace.storage.columns import packed, packed_floats, unpacked, unpacked_floats
+from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.adapters import Peft
+from gpu_plan.planner.workload.stacks.registry import Stack
+from gpu_plan.planner.workload.training import Attention, Checkpointing
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 LORA = Peft("lora")
@@ -159,6 +162,62 @@ def test_every_book_of_an_adapter_stands_for_the_pinned_versions():
         assert any(file.startswith("peft/") for file in book.files)
 
 
+DEEPSEEK = "deepseek-ai/DeepSeek-V3"
+
+
+def test_every_book_of_searches_stands_for_the_pinned_versions():
+    books = sorted(SEARCHED.glob("*.traces"))
+    assert books
+    for path in books:
+        book = read_book(path.read_bytes())
+        assert first_difference(book.files, book.versions, versions()) is None, "run `make traces`"
+        assert path.name.startswith(f"{book.model.replace('/', '--')}.{resolve(book.model).digest[:16]}.")
+        assert ("peft" in book.versions) == ("lora" in path.name)
+
+
+def test_what_searches_ask_for_stands_behind_a_models_book(tmp_path, monkeypatch):
+    digest = resolve(DEEPSEEK).digest
+    found = find_shipped(digest, pytest.fail)
+    assert found.more is not None
+    beyond = next(key for key in found.more.book.places if key not in found.book.places)
+    assert dump(found.trace(beyond)) == dump(found.more.book.trace(beyond))
+    key, why = next(iter(found.more.book.refusals.items()))
+    assert "which DeepSpeed's Ulysses refuses" in why
+    assert (found.refusal(key), found.refusal("another"), found.refusal(None)) == (why, None, None)
+    # One that is damaged is named, and the model's own is served.
+    monkeypatch.setattr(module, "SEARCHED", tmp_path)
+    (tmp_path / found.more.path.name).write_bytes(b"gpu-plan traces 3\n")
+    said = []
+    alone = find_shipped(digest, said.append)
+    assert (alone.more, alone.trace(beyond), alone.refusal(key)) == (None, None, None)
+    assert len(said) == 1
+    assert found.more.path.name in said[0]
+
+
+def test_adapters_that_a_search_looked_at_have_books_of_their_own():
+    digest = resolve(DEEPSEEK).digest
+    adapted = find_shipped(digest, pytest.fail, adapter=Adapter(peft=LORA).key())
+    plain = find_shipped(digest, pytest.fail)
+    assert adapted.book.spec.num_parameters > plain.book.spec.num_parameters
+    assert adapted.path.parent == SEARCHED
+
+
+@pytest.mark.parametrize(
+    ("capability", "alike", "names"),
+    [((9, 0), True, "cudnn"), ((9, 0), False, "sm90x132"), ((8, 0), False, "sm80x132"), (None, False, None)],
+)
+def test_what_asks_which_device_it_is_stands_for_that_device(capability, alike, names):
+    variant = StepVariant(
+        regime=Regime(weights="bfloat16"), checkpointing=Checkpointing.NONE, attention=Attention.SDPA,
+        stack=Stack("accelerate"), seq_len=4096,
+    )  # fmt: skip
+    device = DeviceKind(capability=capability, sm_count=132)
+    key = module.shelf_key(device, "sdpa", variant, (1,), alike=alike)
+    assert (key and key.partition(" ")[0]) == names
+    fused = module.shelf_key(device, "sdpa", replace(variant, fused=("loss",)), (1,), alike=alike)
+    assert (fused and fused.partition(" ")[0]) == (names and device.key)
+
+
 def test_a_book_stands_for_its_adapter_alone():
     digest = resolve(LLAMA).digest
     plain = find_shipped(digest, pytest.fail)
@@ -188,6 +247,15 @@ def without_tracing(tmp_path, *words):
     environment = os.environ | {"GPU_PLAN_CACHE": str(tmp_path)}
     command = [sys.executable, "-m", "tests.support.without_tracing", *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+
+
+@pytest.mark.slow
+def test_without_torch_the_largest_mixture_is_planned(tmp_path):
+    done = without_tracing(tmp_path, DEEPSEEK, "--gpus", "4x8xH200", "--json")
+    assert done.returncode == 1, done.stderr  # tight plans alone
+    found = json.loads(done.stdout)
+    assert any(plan["strategy"]["context_parallel"] == 8 for plan in found["plans"])
+    assert any("--peft lora" in one["change"] for one in found["alternatives"])
 
 
 def test_without_torch_a_shipped_model_is_planned(tmp_path):
