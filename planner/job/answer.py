@@ -10,13 +10,16 @@ from gpu_plan.planner.errors import StoppedError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.alternatives import (
     Beside,
+    Came,
     Job,
+    Questions,
     Tried,
     alternatives,
     beside,
     by_trainer,
     first_line,
     nearest,
+    questions_beside,
     with_what_degrees_buy,
 )
 from gpu_plan.planner.job.prepared import Openers, Prepared
@@ -24,6 +27,7 @@ from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Answer, Note, Request
 from gpu_plan.planner.options.wishes.read import Wishes, read_wishes
+from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import Assumption, JobFigures, PlanDocument
 from gpu_plan.planner.search.aside.forked import beside as beside_here
 from gpu_plan.planner.search.document import document
@@ -53,10 +57,11 @@ def plan_from_scratch(
     assumptions, evaluated = _assumptions(job, found), job.task.evaluator.evaluated
     asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
     watch.advises()
-    with _shown_meanwhile(job, found, request) as ahead:
+    questions = None if shortened else _questions(asked, found)
+    with _meanwhile(job, found, request, questions) as ahead:
         try:
             # What else could be done is asked of the longest samples: a plan that holds for others is no answer there.
-            other, tried = (Beside(), None) if shortened else _else(asked, found)
+            other, tried = (Beside(), None) if shortened else _else(asked, found, questions, ahead.change)
         except KeyboardInterrupt:
             kinds = found.explored + len(found.left_out) + len(found.inapplicable)
             raise StoppedError(known_so_far(found.plans, found.rejected, looked_at=kinds, of=kinds)) from None
@@ -76,7 +81,7 @@ def plan_from_scratch(
             for_alternatives=other.evaluated,
             untraced=tuple(other.untraced),
             explain=_explained(request),
-            ahead=ahead,
+            ahead=ahead.section,
         )
     if request.explain and isinstance(job.task, TrainingTask):
         answered = with_what_degrees_buy(answered, asked)
@@ -104,17 +109,48 @@ def _explained(request: Request) -> int:
     return request.explained if request.explain else 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What another process works out meanwhile; None of what it does not."""
+
+    answer: Callable[[int], Any]
+    changes: int
+    """So many come first, then what a document says of candidates."""
+
+    def change(self, place: int) -> Came | None:
+        """What one of the changes comes to."""
+        came: Came | None = self.answer(place)
+        return came
+
+    def section(self, place: int) -> Sections | None:
+        """What a document says of a candidate."""
+        sections: Sections | None = self.answer(self.changes + place)
+        return sections
+
+
 @contextmanager
-def _shown_meanwhile(job: Prepared, found: Found[Any], request: Request) -> Iterator[Callable[[int], Sections | None]]:
-    """What a document says of candidates, as another process works it out while it is asked what else could be done."""
+def _meanwhile(job: Prepared, found: Found[Any], request: Request, questions: Questions | None) -> Iterator[_Ahead]:
+    """What a document says of candidates, and what else could be done, as another process works them out from their
+    end while this one begins at their front."""
     elsewhere = elsewhere_of(job.task)
     shown = () if elsewhere is None else elsewhere.shown(found)
+    changes = 0 if questions is None or elsewhere is None else len(questions.changes)
 
-    def sections(place: int) -> Sections | None:
-        return None if elsewhere is None else elsewhere.sections(found, place, _explained(request))
+    def work(place: int) -> object:
+        if questions is not None and place < changes:
+            return questions.elsewhere(place)
+        return None if elsewhere is None else elsewhere.sections(found, place - changes, _explained(request))
 
-    with beside_here(shown, sections) as aside:
-        yield aside.answer
+    parts = [(place,) for place in range(changes)] + [(changes + place,) for group in shown for place in group]
+    with beside_here(parts, work) as aside:
+        yield _Ahead(aside.answer, changes)
+
+
+def _questions(job: Job, found: Found[Any]) -> Questions | None:
+    """What is asked beside a plan that fits, where only what is at hand is."""
+    request = job.request
+    asked = request.suggest and request.advise and not (request.pinned or request.alternatives)
+    return questions_beside(job, found.best) if asked and found.best is not None else None
 
 
 def _first_search(
@@ -162,7 +198,9 @@ def _shortened(
     return job, found, ()
 
 
-def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:
+def _else(
+    job: Job, found: Found[Any], questions: Questions | None, ahead: Callable[[int], Came | None]
+) -> tuple[Beside, Tried | None]:
     """What else could be done, as far as it was asked for; what was tried where nothing fits, or all was asked for."""
     request, other = job.request, Beside()
     if not request.suggest:
@@ -174,14 +212,14 @@ def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:
         first = next(iter((*found.plans, *(lost.judgement for lost in found.rejected))), None)
         other = beside_generation(job, first, fits=found.best is not None)
     if found.best is not None and request.alternatives and not request.pinned:
-        other = beside(job, found.best, traced=True) if not other.found else other
+        other = beside(questions_beside(job, found.best, traced=True)) if not other.found else other
         if isinstance(job.task, TrainingTask) and other.found:
             return other, None
     if everything:
         tried = alternatives(job, fits=found.best is not None, known=other.found)
         return replace(other, untraced=tried.left), tried
     if request.advise and not request.pinned and not other.found:
-        other = beside(job, found.best)
+        other = beside(questions, ahead)
     return other, None
 
 

@@ -8,7 +8,7 @@
 `generating` has what is told beside a generation, and is imported for one alone.
 """
 
-from gpu_plan.planner.job.alternatives.beside import beside
+from gpu_plan.planner.job.alternatives.beside import Came, Questions, beside, questions_beside
 from gpu_plan.planner.job.alternatives.changes import Job
 from gpu_plan.planner.job.alternatives.found import Beside
 from gpu_plan.planner.job.alternatives.headline import first_line
@@ -18,7 +18,9 @@ from gpu_plan.planner.job.alternatives.without import with_what_degrees_buy
 
 __all__ = [
     "Beside",
+    "Came",
     "Job",
+    "Questions",
     "Tried",
     "alternatives",
     "at_its_batch",
@@ -26,5 +28,6 @@ __all__ = [
     "by_trainer",
     "first_line",
     "nearest",
+    "questions_beside",
     "with_what_degrees_buy",
 ]

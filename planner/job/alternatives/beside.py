@@ -27,6 +27,8 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.plain.values import dataclass
+from gpu_plan.planner.plan.document import Alternative
+from gpu_plan.planner.search.aside.forked import LeftUndoneError
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.ranking.words import clearly_faster
 from gpu_plan.planner.search.training.candidates import Family
@@ -61,30 +63,91 @@ class _Change:
         return self.way is None or not self.way.adapts
 
 
-def beside(job: Job, best: object, *, traced: bool = False) -> Beside:
-    """Of a training job of a model by name; of others nothing: a script runs as it is written.
+@dataclass(slots=True)
+class _Silence:
+    """What says nothing of a change, or leaves it undone where something would have to be said or traced."""
+
+    leaves: bool = False
+
+    def __call__(self, _: str) -> None:
+        if self.leaves:
+            raise LeftUndoneError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Came:
+    """What a change comes to."""
+
+    alternative: Alternative | None = None
+    """None where it does not fit, makes no sense or is not at hand."""
+    evaluated: int = 0
+    untraced: bool = False
+    """Whether it would take a trace of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """What is asked beside a plan: changes, each of which may be looked at by itself."""
+
+    job: Job
+    best: StepJudgement
+    provider: TraceProvider
+    changes: tuple[_Change, ...]
+    traced: bool
+    silence: _Silence
+
+    def elsewhere(self, place: int) -> Came | None:
+        """What one comes to, in another process, which traces nothing: None where that would be needed."""
+        self.silence.leaves = True
+        self.provider.note = self.silence
+        if not self.at_hand(self.changes[place]):
+            return None
+        self.provider.at_hand = True
+        return _came(self.changes[place], self.best)
+
+    def here(self, place: int) -> Came:
+        """What one comes to."""
+        return _came(self.changes[place], self.best)
+
+    def at_hand(self, change: _Change) -> bool:
+        """Whether only what is at hand is looked at for it."""
+        makes_room = change.way is not None and change.way.makes_room and _last_resort(self.best)
+        return not (self.traced or makes_room)
+
+
+def questions_beside(job: Job, best: object, *, traced: bool = False) -> Questions | None:
+    """What is asked of a training job of a model by name; of others nothing: a script runs as it is written.
 
     With `traced` whatever it takes is traced, and everything that fits is told, the most useful first.
     """
-    found = Beside()
     task = job.task
     if not isinstance(task, TrainingTask) or not isinstance(best, StepJudgement):
-        return found
-    provider = task.evaluator.provider
+        return None
+    provider, silence = task.evaluator.provider, _Silence()
     if not isinstance(provider, TraceProvider) or job.cluster.gpu.is_cpu:
+        return None
+    changes = tuple(_changes(job, task, best, provider, silence, traced=traced))
+    return Questions(job=job, best=best, provider=provider, changes=changes, traced=traced, silence=silence)
+
+
+def beside(questions: Questions | None, ahead: Callable[[int], Came | None] = lambda _: None) -> Beside:
+    """What the changes come to; `ahead` gives what another process worked out of one."""
+    found = Beside()
+    if questions is None:
         return found
+    job, best, provider, traced = questions.job, questions.best, questions.provider, questions.traced
     before = provider.at_hand
     gains: list[Gain] = []
     alone: list[Way] = []
     alike: list[_Change] = []
     try:
-        for change in _changes(job, task, best, provider, traced=traced):
+        for place, change in enumerate(questions.changes):
             way = change.way
             if way is not None and any(way.has_all_of(less) for less in alone):
                 continue  # less than this does without the node's RAM already
-            provider.at_hand = not (traced or (way is not None and way.makes_room and _last_resort(best)))
             alike += [change] if way is not None and way.same_training else []
-            gain = _gain(change, best, job, found)
+            provider.at_hand = questions.at_hand(change)
+            gain = _gain(change, ahead(place) or questions.here(place), questions, found)
             if gain is not None and not (change.for_speed and gain.cheaper < LEAST):
                 gains.append(gain)
                 alone += [way] if way is not None and gain.spares_host else []
@@ -98,28 +161,35 @@ def beside(job: Job, best: object, *, traced: bool = False) -> Beside:
     return found
 
 
-def _gain(change: _Change, best: StepJudgement, job: Job, found: Beside) -> Gain | None:
-    """What a change comes to; None where it does not fit, makes no sense or is not at hand."""
+def _gain(change: _Change, came: Came, questions: Questions, found: Beside) -> Gain | None:
+    """A change as it is told; None where it is not."""
+    found.evaluated += came.evaluated
+    found.untraced += [change.words] if came.untraced else []
+    if came.alternative is None:
+        return None
+    return Gain(
+        alternative=came.alternative,
+        cluster=change.cluster,
+        best=questions.best,
+        beside=questions.job.cluster,
+        same_training=change.way is not None and change.way.same_training,
+    )
+
+
+def _came(change: _Change, best: StepJudgement) -> Came:
     try:
         task = change.make()
         counted = task.evaluator.evaluated
         judgement = _judged(task, best, change)
-        found.evaluated += task.evaluator.evaluated - counted
+        evaluated = task.evaluator.evaluated - counted
     except NotTraceableError:
-        found.untraced.append(change.words)
-        return None
+        return Came(untraced=True)
     except (PlanError, CannotSplitError):
-        return None
+        return Came()
     if judgement is None:
-        return None
+        return Came(evaluated=evaluated)
     alternative = alternative_of(change.words, task, judgement, change.cluster, way=change.way)
-    return Gain(
-        alternative=alternative,
-        cluster=change.cluster,
-        best=best,
-        beside=job.cluster,
-        same_training=change.way is not None and change.way.same_training,
-    )
+    return Came(alternative=alternative, evaluated=evaluated)
 
 
 def _may_do_without(change: _Change, best: StepJudgement) -> tuple[str, StepJudgement] | None:
@@ -164,11 +234,11 @@ def _own(family: Family) -> list[Family]:
 
 
 def _changes(
-    job: Job, task: TrainingTask, best: StepJudgement, provider: TraceProvider, *, traced: bool
+    job: Job, task: TrainingTask, best: StepJudgement, provider: TraceProvider, silence: _Silence, *, traced: bool
 ) -> Iterator[_Change]:
     """Words that are not given, more steps before an update, fewer, more and larger devices."""
     opened = _opened(provider, best, traced=traced)
-    quiet = replace(job, note=lambda _: None, openers=Openers(traces=opened))
+    quiet = replace(job, note=silence, openers=Openers(traces=opened))
     for way in _ways(job, task.evaluator.workload, best):
         yield _Change(
             words=way.words,
