@@ -181,7 +181,8 @@ class Coordinator(Generic[At]):
         return frozenset(self._whole) | frozenset(self._flights)
 
     def _held_by(self, module: int, *, backward: bool) -> Sequence[int]:
-        owned, read = self.owned.get(module, ()), self.read.get(module, ())
+        owned = self.owned.get(module, ())
+        read = self.read.get(module) if self.read else None
         if not read or not (backward or self._complete):
             return owned
         return [*owned, *(parameter for parameter in read if parameter not in owned)]
@@ -238,6 +239,9 @@ class Coordinator(Generic[At]):
             self.pool.ensure(absent)
         self._issued = True
         in_place = len(absent) == 1 or self.limits.world_size == 1
+        if not self.scale:
+            self._call(at, absent, in_place, backward=backward, ahead=ahead)
+            return
         for scale in sorted({self._scaled(parameter) for parameter in absent}):
             self._call(at, [p for p in absent if self._scaled(p) == scale], in_place, backward=backward, ahead=ahead)
 
