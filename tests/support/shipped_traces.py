@@ -37,7 +37,6 @@ from gpu_plan.planner.trace.storage.over_lengths import written_lengths
 from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.whole_file import replace_file
 from gpu_plan.planner.workload.adapters import Peft
-from gpu_plan.planner.workload.training import Checkpointing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,9 +56,60 @@ MODELS = (
     "google/gemma-2-9b",
 )
 """Most wanted first."""
-SHARED_OUT = {"deepseek-ai/DeepSeek-V3": 8}
-"""Models whose samples are shared out over so many GPUs where nothing else fits, and whose traces are shipped so too,
-with full checkpointing."""
+AT_ONE_LENGTH = (
+    "meta-llama/Meta-Llama-3-8B",
+    "Qwen/Qwen3-30B-A3B",
+    "Qwen/Qwen3-4B",
+    "Qwen/Qwen3-235B-A22B",
+    "openai/gpt-oss-120b",
+    "Qwen/Qwen2.5-14B",
+    "Qwen/Qwen2.5-32B",
+    "Qwen/Qwen2.5-72B",
+    "meta-llama/Llama-3.3-70B-Instruct",
+    "meta-llama/Llama-3.1-405B",
+    "mistralai/Mistral-7B-Instruct-v0.3",
+    "Qwen/Qwen3-0.6B",
+    "Qwen/Qwen3-1.7B",
+    "Qwen/Qwen2.5-1.5B",
+    "Qwen/Qwen2.5-3B",
+    "Qwen/Qwen2-7B-Instruct",
+    "meta-llama/Llama-2-7b-hf",
+    "meta-llama/Llama-2-13b-hf",
+    "meta-llama/Llama-2-70b-hf",
+    "google/gemma-2-2b",
+    "google/gemma-2-27b",
+    "google/gemma-3-1b-it",
+    "mistralai/Mistral-Nemo-Instruct-2407",
+    "mistralai/Mistral-Small-24B-Base-2501",
+    "mistralai/Mixtral-8x22B-v0.1",
+    "microsoft/phi-4",
+    "microsoft/Phi-4-mini-instruct",
+    "microsoft/Phi-3-mini-4k-instruct",
+    "microsoft/phi-2",
+    "HuggingFaceTB/SmolLM2-135M",
+    "HuggingFaceTB/SmolLM2-360M",
+    "HuggingFaceTB/SmolLM3-3B",
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+    "allenai/OLMo-2-1124-7B",
+    "allenai/OLMoE-1B-7B-0924-SFT",
+    "openai-community/gpt2",
+    "openai-community/gpt2-xl",
+    "EleutherAI/pythia-1.4b",
+    "tiiuae/falcon-7b",
+    "deepseek-ai/DeepSeek-V2-Lite",
+    "zai-org/GLM-4.7",
+    "google-bert/bert-base-uncased",
+    "answerdotai/ModernBERT-base",
+    "google-t5/t5-small",
+    "google/vit-base-patch16-224",
+    "openai/whisper-small",
+    "meta-llama/Llama-4-Scout-17B-16E-Instruct",
+    "google/gemma-3-4b-it",
+    "deepseek-ai/DeepSeek-V3",
+    "Qwen/Qwen3-14B",
+    "ibm-granite/granite-3.2-8b-instruct",
+)
+"""Models whose traces are shipped at the default length alone."""
 UNDER_LORA = ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-8B")
 """Models whose traces are shipped under `--peft lora` too."""
 LORA = Adapter(peft=Peft("lora"))
@@ -122,14 +172,9 @@ def variants(provider: TraceProvider, gpu: str) -> dict[str, StepVariant]:
         task = prepare(request, cluster, provider.source, lambda _: None, opener).task
         for family in task.families():
             variant = task.evaluator.variant(family)
-            if variant.spread == 1 and (variant.split is None or _shared_out(provider.source.id, variant)):
+            if variant.spread == 1 and variant.split is None:
                 found[variant.key()] = variant
     return found
-
-
-def _shared_out(model: str, variant: StepVariant) -> bool:
-    split = variant.split
-    return split is not None and split.degree == SHARED_OUT.get(model) and variant.checkpointing is Checkpointing.FULL
 
 
 def provider_of(source: ModelSource, device: DeviceKind, adapter: Adapter | None = None) -> TraceProvider:
@@ -277,8 +322,8 @@ def main(models: list[str]) -> int:
         return 0
     adapter = LORA if models[:1] == ["--lora"] else None
     asked = models if adapter is None else models[1:] or UNDER_LORA
-    for model in asked or MODELS:
-        content = make_book(model, adapter=adapter)
+    for model in asked or (*MODELS, *AT_ONE_LENGTH):
+        content = make_book(model, lengths=model in MODELS, adapter=adapter)
         path: Path = book_path(model, adapter)
         replace_file(path, content)
         if adapter is None:

@@ -50,7 +50,7 @@ def test_a_whole_model_as_one_graph_is_said_to_take_long(
     )
     session = Session()
     monkeypatch.setattr(provider, "_session", session)
-    monkeypatch.setattr(TraceProvider, "_open_session", lambda self: session)
+    monkeypatch.setattr(TraceProvider, "_open_session", lambda self, variant=None: session)
     provider.trace(variant(regions), 1)
     assert session.asked == [1]
     assert notes == said

@@ -51,7 +51,7 @@ def provider(use_cache: bool) -> TraceProvider:
 def test_a_refusal_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, use_cache: bool) -> None:
     monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path))
     session = Refusing()
-    monkeypatch.setattr(TraceProvider, "_open_session", lambda self: session)
+    monkeypatch.setattr(TraceProvider, "_open_session", lambda self, variant=None: session)
     first, second = provider(use_cache), provider(use_cache)
     for one in (first, first, second):
         with pytest.raises(CannotSplitError, match="which 2 GPUs do not divide"):
