@@ -15,6 +15,7 @@ What was read in the installed sources:
   copy one storage at a time; torch/distributed/checkpoint/filesystem.py copies 10 MB ahead.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,7 +23,8 @@ from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import MASTER, nbytes
 from gpu_plan.planner.strategy.traits import Host
-from gpu_plan.planner.trace.events import ParameterInfo
+from gpu_plan.planner.trace.events import ParameterInfo, StepTrace, numberless
+from gpu_plan.planner.trace.remembered import of_trace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.training import Peft
 
@@ -41,6 +43,8 @@ class HostJob:
     host: Host
     """Of the strategy."""
     parameters: Sequence[ParameterInfo]
+    counts: Sequence[int] = ()
+    """How many there are of each of them; none: one."""
     regime: Regime
     mixed: bool
     """Whether fp32 weights stand behind 16-bit computation."""
@@ -70,11 +74,33 @@ class HostWeights:
     """Of the largest one."""
 
 
+@of_trace
+def parameter_kinds(trace: StepTrace) -> tuple[list[ParameterInfo], list[int]]:
+    """One of each kind of a model's parameters, tied ones once, and how many there are of it: those of repeated blocks
+    are loaded and saved alike."""
+    counts: Counter[tuple[object, ...]] = Counter()
+    first: dict[tuple[object, ...], ParameterInfo] = {}
+    for one in trace.parameters:
+        if not one.tied_to:
+            kind = (numberless(one.name), one.shape, one.dtype, one.trainable)
+            first.setdefault(kind, one)
+            counts[kind] += 1
+    return list(first.values()), [counts[kind] for kind in first]
+
+
+def _counted(job: HostJob) -> list[tuple[ParameterInfo, int]]:
+    return list(zip(job.parameters, job.counts or [1] * len(job.parameters), strict=True))
+
+
 def host_weights(job: HostJob) -> HostWeights:
-    """Asks every parameter, once for many jobs."""
-    sizes = [_saved(job, parameter) for parameter in job.parameters]
-    trained = sum(size for size, one in zip(sizes, job.parameters, strict=True) if one.trainable)
-    return HostWeights(load=load_term(job), whole=sum(sizes), trained=trained, largest=max(sizes, default=0))
+    """Asks every kind of parameter, once for many jobs."""
+    sizes = [(_saved(job, one), count, one.trainable) for one, count in _counted(job)]
+    return HostWeights(
+        load=load_term(job),
+        whole=sum(size * count for size, count, _ in sizes),
+        trained=sum(size * count for size, count, trainable in sizes if trainable),
+        largest=max((size for size, _, _ in sizes), default=0),
+    )
 
 
 def host_terms(job: HostJob, known: HostWeights | None = None) -> tuple[Term, Term, Term]:
@@ -112,8 +138,8 @@ def load_term(job: HostJob) -> Term:
     """Private RAM of all ranks of a node once the weights are read; the low end is what is certain."""
     if job.peft.quantises:
         return _loaded_packed(job)
-    bounds = [_loaded(job, parameter) for parameter in job.parameters]
-    low, expected, high = (job.ranks * sum(bound[end] for bound in bounds) for end in range(3))
+    bounds = [(_loaded(job, parameter), count) for parameter, count in _counted(job)]
+    low, expected, high = (job.ranks * sum(bound[end] * count for bound, count in bounds) for end in range(3))
     if job.host.loads == "slices":
         largest = job.ranks * max((nbytes(parameter.numel, MASTER) for parameter in job.parameters), default=0)
         return Term(name="load", low=0, expected=0, high=largest, basis="source", source=_SLICES)
@@ -129,7 +155,8 @@ def _loaded_packed(job: HostJob) -> Term:
 
     Where the packed whole is more than a device holds, only the latter way is open.
     """
-    whole = job.ranks * packed_bytes(job.parameters, job.regime)
+    sizes = ((nbytes(one.numel, job.regime.of(one)), count) for one, count in _counted(job))
+    whole = job.ranks * sum(size * count for size, count in sizes)
     if job.host.saves != "shards":  # nothing but FSDP has a device hold less than it was loaded with
         return Term(name="load", low=0, expected=0, high=0, basis="source", source=_ON_DEVICE)
     least = whole if job.device_bytes is not None and whole > job.ranks * job.device_bytes else 0

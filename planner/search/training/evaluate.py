@@ -45,7 +45,14 @@ from gpu_plan.planner.search.training.widths.arithmetic import spared_beside_cop
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of, exchanges_of, host_copies_of, kept_on_host
 from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
-from gpu_plan.planner.strategy.host_memory import HostJob, HostWeights, certain, host_terms, host_weights
+from gpu_plan.planner.strategy.host_memory import (
+    HostJob,
+    HostWeights,
+    certain,
+    host_terms,
+    host_weights,
+    parameter_kinds,
+)
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
 from gpu_plan.planner.trace.provider import Provider
@@ -441,9 +448,11 @@ class Evaluator(BaseEvaluator[Workload]):
         return self._hosts[key][0]
 
     def _made_host_terms(self, family: Family, context: RankContext, step_bytes: int) -> tuple[Term, ...]:
+        parameters, counts = parameter_kinds(context.trace)
         job = HostJob(
             host=family.strategy.traits.host,
-            parameters=[parameter for parameter in context.trace.parameters if not parameter.tied_to],
+            parameters=parameters,
+            counts=counts,
             regime=self._regime(family),
             mixed=self.workload.precision.is_mixed,
             peft=self.workload.peft,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_plan.planner.plan.document import HostFigures, PlanDocument, UncertainTerm, from_json, to_json
-from gpu_plan.planner.strategy.host_memory import HostJob, host_terms, shortage
+from gpu_plan.planner.strategy.host_memory import HostJob, host_terms, parameter_kinds, shortage
 from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.events import ParameterInfo
 from gpu_plan.planner.trace.variant import Regime
@@ -138,3 +138,27 @@ def test_plans_of_older_versions_have_none_and_stay_readable() -> None:
     read = from_json(json.dumps(older), "a plan").plans[0].memory
     assert read is not None
     assert read.host is None
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "fsdp1", "zero2", "zero3"])
+@pytest.mark.parametrize("peft", ["none", "lora", "qlora"])
+@pytest.mark.parametrize("stored", [AS_STORED, UNKNOWN, frozenset({"float32", "bfloat16"})])
+def test_kinds_that_are_counted_are_asked_once(strategy: str, peft: str, stored: frozenset[str] | None) -> None:
+    frozen = replace(BASE, name="b", shape=(7,), dtype="bfloat16", trainable=False)
+    each = job(strategy, parameters=(BASE, BASE, frozen, BASE), peft=Peft(peft), stored=stored)
+    assert host_terms(replace(each, parameters=(BASE, frozen), counts=(3, 1))) == host_terms(each)
+
+
+def test_kinds_are_those_of_repeated_blocks_tied_ones_once() -> None:
+    names = ("embed.weight", "layers.0.q.weight", "layers.1.q.weight", "layers.0.norm.weight", "head.weight")
+    found = [replace(BASE, name=name, tied_to="embed.weight" if name == "head.weight" else "") for name in names]
+    kinds, counts = parameter_kinds(ParametersAlone(found))
+    assert [one.name for one in kinds] == ["embed.weight", "layers.0.q.weight", "layers.0.norm.weight"]
+    assert counts == [1, 2, 1]
+
+
+class ParametersAlone:
+    """A trace's parameters alone."""
+
+    def __init__(self, parameters: list[ParameterInfo]) -> None:
+        self.parameters = parameters

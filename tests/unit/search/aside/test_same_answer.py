@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
+from gpu_plan.planner.job.alternatives import Came
 from gpu_plan.planner.job.run import run_job
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.plan.document import to_json
@@ -58,3 +59,13 @@ def test_the_same_where_tensors_are_named():
     with answering(1, first=ended) as answers:
         assert told("sharded", explain=True) == alone
         assert answers
+
+
+@pytest.mark.parametrize("job", ["whole", "sharded"])
+def test_what_else_could_be_done_is_told_the_same(job):
+    alone = told(job, advise=True)
+    with answering(1, first=ended) as answers:
+        assert told(job, advise=True) == alone
+        assert sum(isinstance(one, Came) for one in answers) > 2
+    with answering(2):
+        assert told(job, advise=True) == alone
