@@ -87,6 +87,7 @@ class Session:
         reads = Reads(self.model, tracker)
         regions = self._regions()
         with contextlib.ExitStack() as stack:
+            stack.push(_none_left_behind(self.model))
             if self.variant.regime.float8 == "gathered":
                 recorder.know(stack.enter_context(gathered_weights(self.model)))
             stack.enter_context(no_collection())
@@ -216,6 +217,17 @@ def _sizes(inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, int], ...]:
     """Bytes of each input's storage; of one that goes by two names, once."""
     storages = {tensor.untyped_storage()._cdata: (name, tensor) for name, tensor in reversed(inputs.items())}
     return tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in reversed(storages.values()))
+
+
+def _none_left_behind(model: nn.Module) -> Callable[..., None]:
+    """On leaving with an error: no gradient stays, to which the next recording would add."""
+
+    def leave(kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for parameter in model.parameters():
+                parameter.grad = None
+
+    return leave
 
 
 def run_step(

@@ -1,13 +1,17 @@
 """Stages of Megatron-core are traced once for what they have in common."""
 
+from dataclasses import replace
+
 import pytest
 
-from gpu_plan.planner.megatron.architecture import Architecture
+from gpu_plan.planner.megatron.architecture import Architecture, Experts
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.megatron.part import Part
 from gpu_plan.planner.megatron.stages import cuts
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.trace.device import DeviceKind
+from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
+from gpu_plan.planner.trace.megatron.stage import build_stage, stage_batch
 from gpu_plan.planner.trace.session import _MOST_TRACERS, TracingSession
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
@@ -81,3 +85,23 @@ def test_no_more_than_a_few_are_held(session: TracingSession) -> None:
         layout = Layout(pipeline=4, hidden_dropout=0.1 + hidden / 100)
         session.trace(variant_of(layout, 1), 1)
     assert len(session._tracers) == _MOST_TRACERS
+
+
+@pytest.mark.parametrize("experts", [None, Experts(count=8, chosen=2, width=64)])
+def test_a_recording_that_is_given_up_leaves_no_gradients_to_the_next(experts: Experts | None) -> None:
+    """What is run again cannot be folded, which shows in the middle of a backward pass."""
+    model = replace(MODEL, experts=experts)
+    layout = Layout(pipeline=2, recompute="full")
+    part = Part(model=model, layout=layout.own(), cut=cuts(MODEL.layers, layout)[1])
+    told = []
+    for fold in (True, False):
+        tracer = Tracer(
+            model=build_stage(part),
+            make_batch=lambda _, samples, length: stage_batch(part, samples, length),
+            profile=kernel_profile(DeviceKind(capability=(9, 0), sm_count=132)),
+            has_sequence=True,
+            fold=fold,
+        )
+        trace = tracer.trace(replace(variant_of(layout, 1), part=part), 1)
+        told.append([trace.operator_names[one] for one in trace.op_name])
+    assert told[0] == told[1]
