@@ -90,7 +90,7 @@ def _of_golden(folder: Path) -> Iterator[str]:
         " experts: three jobs on GB200 that are the same but for their optimizer, by what their data chose (below)."
     )
     yield f"\nEach case once for each GPU; not planned: {_words(left)}.\n"
-    yield from (f"- {why} ({count}): {WHY[why]}." for why, count in left.most_common())
+    yield from (f"- {why} ({count}): {WHY.get(why, 'not replayed')}." for why, count in left.most_common())
     yield ""
     yield from _each_once(once)
     yield from routing.lines(scored, planned)
