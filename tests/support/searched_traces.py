@@ -37,6 +37,7 @@ CLUSTERS: dict[str, Sequence[str]] = {
     "Qwen/Qwen3-235B-A22B": ("4x8xH200", "8x8xH100", "2x8xH200"),
     "openai/gpt-oss-120b": ("8xH100", "2x8xH100", "8xH200"),
     "meta-llama/Llama-4-Scout-17B-16E-Instruct": ("2x8xH100", "4x8xH200"),
+    "mistralai/Mixtral-8x7B-v0.1": ("8xH100", "8xH200", "2x8xH100"),
 }
 """Large mixtures, and clusters that hold them or nearly do."""
 

@@ -94,7 +94,10 @@ def test_equality_hash_and_text_are_those_of_the_standard_library():
     assert repr(Point(x=1)) == repr(Standard(x=1)).replace("Standard", "Point") == "Point(x=1, y=2, names=())"
     assert hash(One(2.0)) == hash((2.0,))
     nan = float("nan")
-    assert One(nan) == One(nan)
+    theirs = dataclasses.make_dataclass("Theirs", ["value"])
+    assert (One(nan) == One(nan)) == (
+        theirs(nan) == theirs(nan)
+    )  # up to 3.12 as tuples, which look for the same object
     assert Own(1) == Own(2)
     assert hash(Own(1)) == 7
     with pytest.raises(TypeError, match="unhashable"):
@@ -103,11 +106,13 @@ def test_equality_hash_and_text_are_those_of_the_standard_library():
 
 def test_frozen_ones_stay_as_they_are():
     point = Point(x=1)
-    for name in ("x", "unknown"):
-        with pytest.raises(FrozenInstanceError, match=f"cannot assign to field '{name}'"):
-            setattr(point, name, 5)
-        with pytest.raises(FrozenInstanceError, match=f"cannot delete field '{name}'"):
-            delattr(point, name)
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'x'"):
+        point.x = 5
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'x'"):
+        del point.x
+    for change in (lambda: setattr(point, "unknown", 5), lambda: delattr(point, "unknown")):
+        with pytest.raises((FrozenInstanceError, TypeError)):  # the latter from 3.13 on, by the standard library
+            change()
     count = Count(1)
     count.places = 4
     assert count.places == 4
