@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
-
-from gpu_plan.planner.plain.values import dataclass
 
 _LAYER = re.compile(r"^((?:[A-Za-z_]\w*\.)*?[A-Za-z_]\w*)\.(\d+)\.")
 
