@@ -16,4 +16,4 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def plans_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What else could be done is not looked for: it takes longer than a plan, and a test of plans reads none of it."""
-    monkeypatch.setattr(answer, "_else", lambda job, found: (Beside(), None))
+    monkeypatch.setattr(answer, "_else", lambda job, found, questions, ahead: (Beside(), None))
