@@ -63,9 +63,9 @@ JOBS = {
         imports="LlamaForCausalLM",
     ),
     "an 8B that is traced": Job(
-        words=("ibm-granite/granite-3.2-8b-instruct", "--gpus", "8xH100"),
+        words=("CohereLabs/aya-23-8B", "--gpus", "8xH100"),
         goal="1.3 times the class, processor time",
-        imports="GraniteForCausalLM",
+        imports="CohereForCausalLM",
     ),
     "DeepSeek-V3": Job(
         words=("deepseek-ai/DeepSeek-V3", "--gpus", "4x8xH200"),
