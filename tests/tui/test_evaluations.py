@@ -50,6 +50,15 @@ def handed_over(maker: Evaluations, reader: Evaluations, request: Request):
     return exact
 
 
+@pytest.mark.parametrize("strategy", ["fsdp", "fsdp_tp"])
+def test_a_training_step_that_nobody_traced_is_said_to_be_missing(strategy):
+    """The process that draws makes no trace; another one is asked for it."""
+    state = State(model=str(EXAMPLES / "tiny-llama"), gpus="2xT4", no_cache=True).trying("strategy", strategy)
+    request = state.focus_request
+    with pytest.raises(UntracedError):
+        list(Evaluations(kept_alone=True).of(request).pictures(request))
+
+
 @pytest.mark.parametrize("state", WAYS)
 def test_pictures_of_generations_are_what_the_command_line_says(state):
     maker, reader = Evaluations(kept_alone=False), Evaluations(kept_alone=True)

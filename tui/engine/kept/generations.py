@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.quantization import Scheme
@@ -34,7 +35,7 @@ class KeptGenerations(GenerationProvider):
         for key, content in parcel.traces:
             self._traces[key] = load(content)
 
-    def _open_session(self) -> "object":  # type: ignore[override]
+    def _open_session(self) -> NoReturn:
         raise UntracedError
 
 

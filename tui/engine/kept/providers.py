@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
@@ -39,7 +39,7 @@ class KeptTraces(TraceProvider):
             # One that is kept already stays: what was made of it is kept beside it.
             self._traces.setdefault((variant, trace.samples), trace)
 
-    def _open_session(self) -> "object":  # type: ignore[override]
+    def _open_session(self, variant: StepVariant | None = None) -> NoReturn:
         raise UntracedError
 
 
