@@ -1,4 +1,4 @@
-"""Arguments of T5's, BERT's and hybrids' regression runs in the words of a GPT's, and what is built of them."""
+"""Arguments of regression runs of T5, BERT, hybrids and LLaVA in the words of a GPT's, and what is built of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,9 +8,12 @@ from benchmarks.accuracy.megatron.encoders.t5 import T5
 from benchmarks.accuracy.megatron.hybrids.mixer import Mamba2
 from benchmarks.accuracy.megatron.hybrids.model import KINDS, STAGE, Hybrid
 from benchmarks.accuracy.megatron.jobs import Other
+from benchmarks.accuracy.megatron.llava.model import Llava
+from benchmarks.accuracy.megatron.llava.vision import Image
 from benchmarks.accuracy.megatron.overlapped import Overlapped
 
-FAMILIES = ("t5", "bert", "hybrid")
+LLAVA = "multimodal-llava"
+FAMILIES = ("t5", "bert", "hybrid", LLAVA)
 _WORD_PIECES = 30522
 """Of BERT's uncased vocabulary, which BertWordPieceLowerCase reads."""
 _BEGIN_AND_END = 2
@@ -24,6 +27,8 @@ def as_gpt(family: str, args: Mapping[str, Any]) -> dict[str, Any]:
     if family == "hybrid":
         found["--num-layers"] = len(_layers(args))
         return found
+    if family == LLAVA:
+        return _language_model_of(found)
     found["--vocab-size"] = _WORD_PIECES + _BEGIN_AND_END + int(args.get("--vocab-extra-ids") or 0)
     if family == "t5":
         found["--num-layers"], found["--seq-length"] = args["--encoder-num-layers"], args["--encoder-seq-length"]
@@ -50,9 +55,41 @@ def other_of(family: str, args: Mapping[str, Any]) -> Other | None:
         return T5(decoder_layers=int(args["--decoder-num-layers"]), decoder_len=int(args["--decoder-seq-length"]))
     if family == "hybrid":
         return Hybrid(pattern=_layers(args), mamba=_mamba(args))
+    if family == LLAVA:
+        return Llava(
+            image=_image(args), packed=bool(args.get("--use-packed-sequence")) or args["--seq-length"] > _tokens(args)
+        )
     if args.get("--overlap-moe-expert-parallel-comm"):
         return Overlapped()
     return Bert() if family == "bert" else None
+
+
+def _language_model_of(args: dict[str, Any]) -> dict[str, Any]:
+    """Of LLaVA's: its tokens are text and patches, padded so that ranks share them evenly, with as many positions in a
+    micro batch; the head is its own (pretrain_vlm.py: model_provider; llava_model.py: LLaVAModel's defaults)."""
+    context, tensor = (int(args.get(f"--{kind}-parallel-size") or 1) for kind in ("context", "tensor-model"))
+    factor = context * 2 if context > 1 else 1
+    factor *= tensor if args.get("--sequence-parallel") else 1
+    args["--dataloader-seq-length"] = _tokens(args) - _image(args).tokens
+    args["--seq-length"] = -(-_tokens(args) // factor) * factor
+    args["--max-position-embeddings"] = args["--seq-length"] * int(args["--micro-batch-size"])
+    args["--untie-embeddings-and-output-weights"] = True
+    return args
+
+
+def _tokens(args: Mapping[str, Any]) -> int:
+    """Of one sample: the text's, and the picture's."""
+    return int(args.get("--dataloader-seq-length") or args["--seq-length"]) + _image(args).tokens
+
+
+def _image(args: Mapping[str, Any]) -> Image:
+    return Image(
+        height=int(args["--img-h"]),
+        width=int(args["--img-w"]),
+        patch=int(args["--patch-dim"]),
+        layers=int(args.get("--encoder-num-layers") or args["--num-layers"]),
+        keeps_class=not args.get("--disable-vision-class-token"),
+    )
 
 
 def _layers(args: Mapping[str, Any]) -> str:
