@@ -72,7 +72,50 @@ def test_a_pattern_is_told_in_a_gpts_words():
     assert stages_of({"--hybrid-layer-pattern": "MM"}) is None
     assert other_of("hybrid", args) == Hybrid(pattern="M-M*M-MM", mamba=Mamba2(state=64))
     assert hybrid_not_replayed(args) == ""
-    assert hybrid_not_replayed({"--hybrid-layer-pattern": "ME/*E"}) == "--hybrid-layer-pattern with / E"
+    assert hybrid_not_replayed({"--hybrid-layer-pattern": "MG*D"}) == "--hybrid-layer-pattern with D G"
+
+
+def test_layers_that_predict_further_tokens_have_patterns_of_their_own():
+    args = {"--hybrid-layer-pattern": "ME|*E/*E/*E", "--mtp-use-repeated-layer": True}
+    assert as_gpt("nemotron", args)["--num-layers"] == 4
+    assert stages_of(args) == 2
+    assert other_of("nemotron", args) == Hybrid(pattern="ME*E", further=("*E", "*E"), repeated=True)
+    assert hybrid_not_replayed(args) == ""
+
+
+EXPERTS = Experts(count=8, chosen=2, width=512, shared_width=128, score="sigmoid", biased=True)
+SPARSE = replace(
+    JOB, model=replace(MODEL, experts=EXPERTS, biases=False, norm="rms", layers=2, next_tokens=2), micro_batch=64
+)
+
+
+def test_a_layer_that_predicts_twice_is_held_once_and_keeps_twice():
+    once, twice = (
+        replace(SPARSE, other=Hybrid(pattern="M*", mamba=SIZES, further=("*E",) * count, repeated=True))
+        for count in (1, 2)
+    )
+    apart = replace(SPARSE, other=Hybrid(pattern="M*", mamba=SIZES, further=("*E", "*E")))
+    attends = 4 * HIDDEN * HIDDEN + HIDDEN
+    experts = 2 * HIDDEN * (8 * 512 + 128) + 8 * HIDDEN + HIDDEN
+    projection = 2 * HIDDEN * HIDDEN + 3 * HIDDEN
+    assert _states(twice) == _states(once)
+    assert _states(apart) - _states(once) == pytest.approx(12 * (attends + experts + projection), rel=1e-3)
+    kept = [profile(job, 0).at_peak[Category.ACTIVATIONS] for job in (once, twice, apart)]
+    # The logits of one more token in fp32, and what the layer keeps.
+    assert kept[1] == kept[2] > kept[0] + 4 * 64 * TOKENS * WORDS
+
+
+def test_experts_without_a_gate_keep_what_came_and_what_was_widened_and_squared():
+    deep = Hybrid(pattern="M*E", mamba=SIZES)
+    plain, sparse = (
+        profile(replace(SPARSE, model=replace(SPARSE.model, layers=len(other.pattern), next_tokens=0), other=other), 0)
+        for other in (Hybrid(pattern="M*", mamba=SIZES), deep)
+    )
+    rows = 64 * TOKENS
+    routed = 2 * 2 * rows * (HIDDEN + 512 + 512)
+    shared = 2 * rows * (HIDDEN + HIDDEN + 128 + 128)
+    more = sparse.at_peak[Category.ACTIVATIONS] - plain.at_peak[Category.ACTIVATIONS]
+    assert more == pytest.approx(routed + shared, rel=0.15)
 
 
 def test_exchanges_beside_another_micro_batch_hold_what_that_was_given_at_the_logits():

@@ -90,10 +90,10 @@ def test_a_gate_of_several_kernels_keeps_both_factors():
 
 
 @pytest.mark.parametrize("tensor", [1, 2])
-@pytest.mark.parametrize(("loss", "each"), [("unfused", 6), ("verl", 8), ("verl-entropy", 12)])
-def test_bytes_of_a_logit_in_verls_loss(loss, each, tensor):
-    """fp32 beside the logits' own 16 bits; verl's gradient before and after the temperature; with an entropy logits,
-    probabilities, and the copy that log-probabilities are taken in."""
+@pytest.mark.parametrize(("loss", "each"), [("unfused", 6), ("native", 10), ("verl", 8), ("verl-entropy", 12)])
+def test_bytes_of_a_logit_in_a_loss(loss, each, tensor):
+    """fp32 beside the logits' own 16 bits, twice in the fused one's backward; verl's gradient before and after the
+    temperature; with an entropy logits, probabilities, and the copy that log-probabilities are taken in."""
     layout = Layout(cross_entropy=loss, tensor=tensor, sequence=tensor > 1)
 
     def beside(words: int) -> int:

@@ -106,8 +106,8 @@ def job_of(row: Mapping[str, Any]) -> Job:
             muon=_muon(args),
             # The last rank of all is the last of its data parallel ranks.
             data_rank=world // (parallel["tp"] * parallel["pp"]) - 1,
-            # arguments.py: gradients of bf16 weights are added up in fp32, those of fp16 ones in fp16.
-            gradient_bytes=2 if args.get("--fp16") else 4,
+            # arguments.py: gradients of bf16 weights are added up in fp32 if not told otherwise, of fp16 ones in fp16.
+            gradient_bytes=2 if args.get("--fp16") or args.get("--grad-reduce-in-bf16") else 4,
             overlap=bool(args.get("--overlap-grad-reduce")),
             float8_stored=bool(args.get("--fp8-param-gather")),
         ),
@@ -230,6 +230,11 @@ def _experts(args: Mapping[str, Any], width: int) -> Experts | None:
         width=int(args.get("--moe-ffn-hidden-size") or width),
         shared_width=int(args.get("--moe-shared-expert-intermediate-size") or 0),
         first_softmax=bool(args.get("--moe-router-pre-softmax")),
+        score=args.get("--moe-router-score-function", "softmax"),
+        biased=bool(args.get("--moe-router-enable-expert-bias")),
+        groups=int(args.get("--moe-router-num-groups") or 0),
+        chosen_groups=int(args.get("--moe-router-group-topk") or 0),
+        scale=float(args["--moe-router-topk-scaling-factor"]) if args.get("--moe-router-topk-scaling-factor") else None,
         balance=_balance(args),
     )
 

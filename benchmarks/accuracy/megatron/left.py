@@ -12,5 +12,4 @@ WHY = {
     "--pipeline-model-parallel-layout": "stages of a layout of their own, a prediction layer on one of them, exchanges"
     " beside another micro batch's layers in an interleaved schedule, and activations copied to the host meanwhile: no"
     " such combination is replayed",
-    "nemotron models": "layers of experts in a hybrid, with one prediction layer that is used twice: not built",
 }

@@ -6,14 +6,15 @@ from typing import Any
 from benchmarks.accuracy.megatron.encoders.bert import Bert
 from benchmarks.accuracy.megatron.encoders.t5 import T5
 from benchmarks.accuracy.megatron.hybrids.mixer import Mamba2
-from benchmarks.accuracy.megatron.hybrids.model import KINDS, STAGE, Hybrid
+from benchmarks.accuracy.megatron.hybrids.model import KINDS, PREDICTS, STAGE, Hybrid
 from benchmarks.accuracy.megatron.jobs import Other
 from benchmarks.accuracy.megatron.llava.model import Llava
 from benchmarks.accuracy.megatron.llava.vision import Image
 from benchmarks.accuracy.megatron.overlapped import Overlapped
 
 LLAVA = "multimodal-llava"
-FAMILIES = ("t5", "bert", "hybrid", LLAVA)
+_HYBRIDS = ("hybrid", "nemotron")
+FAMILIES = ("t5", "bert", *_HYBRIDS, LLAVA)
 _WORD_PIECES = 30522
 """Of BERT's uncased vocabulary, which BertWordPieceLowerCase reads."""
 _BEGIN_AND_END = 2
@@ -24,7 +25,7 @@ _PATTERN = "--hybrid-layer-pattern"
 def as_gpt(family: str, args: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with those names under which a GPT has the same."""
     found = dict(args)
-    if family == "hybrid":
+    if family in _HYBRIDS:
         found["--num-layers"] = len(_layers(args))
         return found
     if family == LLAVA:
@@ -53,8 +54,13 @@ def other_of(family: str, args: Mapping[str, Any]) -> Other | None:
     """What is built; None of a GPT whose micro batches go one after the other."""
     if family == "t5":
         return T5(decoder_layers=int(args["--decoder-num-layers"]), decoder_len=int(args["--decoder-seq-length"]))
-    if family == "hybrid":
-        return Hybrid(pattern=_layers(args), mamba=_mamba(args))
+    if family in _HYBRIDS:
+        return Hybrid(
+            pattern=_layers(args),
+            mamba=_mamba(args),
+            further=tuple(str(args[_PATTERN]).split(PREDICTS)[1:]),
+            repeated=bool(args.get("--mtp-use-repeated-layer")),
+        )
     if family == LLAVA:
         return Llava(
             image=_image(args), packed=bool(args.get("--use-packed-sequence")) or args["--seq-length"] > _tokens(args)
@@ -93,7 +99,8 @@ def _image(args: Mapping[str, Any]) -> Image:
 
 
 def _layers(args: Mapping[str, Any]) -> str:
-    return str(args[_PATTERN]).replace(STAGE, "")
+    """Of the decoder: behind it stand those of layers that predict further tokens."""
+    return str(args[_PATTERN]).partition(PREDICTS)[0].replace(STAGE, "")
 
 
 def _mamba(args: Mapping[str, Any]) -> Mamba2:

@@ -53,7 +53,12 @@ class _CrossEntropy(torch.autograd.Function):
 
 class _FusedCrossEntropy(torch.autograd.Function):
     """fused_cross_entropy.py: _VocabParallelCrossEntropy: the same in compiled kernels; the gradient is made in the
-    logits' own type by the last of them."""
+    logits' own type by the last of them.
+
+    torch.compile does not put the chosen tokens' part (`grad_2d[arange_1d, masked_target_1d] -= softmax_update`) into
+    the probabilities: what it makes of that is `index_put`, not `index_put_` (the graph of torch 2.13 behind its last
+    passes), so that a copy in fp32 stands beside them, of which the gradient is made.
+    """
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor, ranks: int) -> torch.Tensor:
@@ -70,7 +75,8 @@ class _FusedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
         wide, _, _ = ctx.saved_tensors
-        return wide.to(torch.bfloat16), None, None
+        less = wide.clone()
+        return less.to(torch.bfloat16), None, None
 
 
 class _TeCrossEntropy(torch.autograd.Function):

@@ -4,7 +4,7 @@ MultiTokenPredictionLayer, MultiTokenPredictionBlock and process_mtp_loss at d98
 contexts, hence Any.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -77,7 +77,7 @@ class PredictionLayer(nn.Module):
 
 
 def predicted(
-    layers: nn.ModuleList, embed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], ids: torch.Tensor,
+    layers: Iterable[nn.Module], embed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], ids: torch.Tensor,
     positions: torch.Tensor, hidden: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """The decoder's hidden states and each layer's, parts of one tensor (MultiTokenPredictionBlock.forward)."""

@@ -2,5 +2,6 @@
 GPT, and by a mixer of its own.
 
 mixer    Mamba-2's mixer on one rank
-model    one stage of layers of three kinds
+squared  experts without a gate
+model    one stage of layers of four kinds
 """
