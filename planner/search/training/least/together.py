@@ -66,6 +66,7 @@ class Bounds:
     evaluator: Evaluator
     _parts: dict[tuple[str, tuple[int, ...], int], StepTrace] = field(default_factory=dict)
     _sums: Sums | None = None
+    _handed: tuple[int, int] | None = None
     _known: dict[Family, Least] = field(default_factory=dict)
     _cuts: dict[tuple[Family, int], Cut] = field(default_factory=dict)
 
@@ -155,7 +156,8 @@ class Bounds:
         name = (f"{evaluator.variant(alone).key()} experts", trace.samples, ranks)
         if name not in self._parts:
             # As many rows come in as a rank has of its own; of the weights that products read it holds a part.
-            places = [place for place, module in enumerate(trace.modules) if _under_experts(module, self._experts)]
+            experts = self._experts()
+            places = [place for place, module in enumerate(trace.modules) if _under_experts(module, experts)]
             products = (trace.op_flops_fixed > 0) | (trace.op_flops_per_sample > 0)
             share = np.where(products & np.isin(trace.op_module, places), 1.0 / ranks, 1.0)
             self._parts[name] = replace(
@@ -171,7 +173,6 @@ class Bounds:
         step = evaluator.speed.step_time(work, evaluator.cluster).step_seconds
         return step / (batch.micro_batch * batch.accumulation_steps * evaluator.cluster.world_size)
 
-    @property
     def _experts(self) -> frozenset[str]:
         """Modules to which tokens are handed over."""
         plan = parallel_plan(_type_of(self.evaluator.config), EXPERT) or {}
@@ -179,9 +180,11 @@ class Bounds:
 
     def _exchanges(self, ranks: int, tokens: int) -> tuple[Collective, ...]:
         """The all-to-alls of one micro step, of which the computation waits for each: there and back, both ways."""
-        config = self.evaluator.config or {}
-        plan = parallel_plan(_type_of(config), EXPERT) or {}
-        layers, elements = handed_over(self.evaluator.provider.spec(), config, plan)
+        if self._handed is None:
+            config = self.evaluator.config or {}
+            plan = parallel_plan(_type_of(config), EXPERT) or {}
+            self._handed = handed_over(self.evaluator.provider.spec(), config, plan)
+        layers, elements = self._handed
         size = element_bits(self.evaluator.workload.precision.compute_dtype) // 8
         phases: tuple[Phase, ...] = ("forward", "backward")
         return tuple(
