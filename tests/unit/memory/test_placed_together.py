@@ -1,7 +1,10 @@
 """What a strategy places: in the order of its points, one by one or many at once, and repeated for a rank alike."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from unittest.mock import patch
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -13,12 +16,14 @@ from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Schedule, Waits
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Point, point
 from gpu_plan.planner.memory.stream.rank import RankStream
-from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.traits import Offload
-from gpu_plan.planner.strategy.zero.stage3.hooks.script import Script, scripts
+from gpu_plan.planner.strategy.zero.stage3.hooks import structure
+from gpu_plan.planner.strategy.zero.stage3.hooks.script import Script
+from gpu_plan.planner.strategy.zero.stage3.hooks.structure import scripts
 from gpu_plan.planner.strategy.zero.stage3.hooks.walk import _Walk
-from gpu_plan.planner.trace.events import Category
+from gpu_plan.planner.trace.events import Category, Kind, StepTrace
 from gpu_plan.planner.workload.training import Stack
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace
@@ -119,6 +124,26 @@ def context(**changes: object) -> RankContext:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
+def alone(asked: RankContext) -> RankPlan:
+    """Of a trace of its own, when no other is known."""
+    with patch.object(structure, "_KNOWN", WeakValueDictionary()):
+        return Zero3().rank(replace(asked, trace=replace(asked.trace)))
+
+
+@contextmanager
+def walks() -> Iterator[list[_Walk]]:
+    """Those that are gone meanwhile, no trace being known before."""
+    gone: list[_Walk] = []
+    real = _Walk.script
+
+    def counted(walk: _Walk) -> Script:
+        gone.append(walk)
+        return real(walk)
+
+    with patch.object(_Walk, "script", counted), patch.object(structure, "_KNOWN", WeakValueDictionary()):
+        yield gone
+
+
 @pytest.mark.parametrize("world", [1, 4])
 @pytest.mark.parametrize("stack", [Stack.PLAIN, Stack.TRAINER])
 @pytest.mark.parametrize("steps", [1, 2])
@@ -129,26 +154,52 @@ def test_a_rank_that_repeats_what_another_was_told_is_as_one_that_asks(world: in
     for offload in (Offload.NONE, Offload.OPTIMIZER, Offload.ALL):
         asked = context(world_size=world, stack=stack, accumulation_steps=steps, offload=offload)
         repeated = Zero3().rank(replace(asked, trace=shared))
-        alone = Zero3().rank(replace(asked, trace=replace(TRACE)))
-        same(repeated.stream, alone.stream)
-        assert repeated.collectives == alone.collectives
-        assert repeated.host_bytes == alone.host_bytes
+        asks = alone(asked)
+        same(repeated.stream, asks.stream)
+        assert repeated.collectives == asks.collectives
+        assert repeated.host_bytes == asks.host_bytes
     assert len(scripts(shared)) == (2 if world == 1 else 1), "one rank gathers only what lies on the host"
 
 
 def test_one_walk_serves_ranks_that_offload_otherwise() -> None:
     """Every act of it is carried out by each of them; the hooks are walked along once."""
-    trace, walks = replace(TRACE), []
-    real = _Walk.script
-
-    def counted(walk: _Walk) -> Script:
-        walks.append(walk)
-        return real(walk)
-
-    with patch.object(_Walk, "script", counted):
+    trace = replace(TRACE)
+    with walks() as gone:
         for offload in (Offload.NONE, Offload.OPTIMIZER, Offload.ALL):
             Zero3().rank(replace(context(offload=offload), trace=trace))
     (script,) = scripts(trace).values()
-    assert len(walks) == 1
+    assert len(gone) == 1
     assert sum(map(len, script.sections)) == len(script.acts) > 0
     assert sum(script.gathers.values()) > 0
+
+
+@pytest.mark.parametrize("offload", [Offload.NONE, Offload.ALL])
+@pytest.mark.parametrize("overlaps", ["true", "false"])
+def test_one_walk_serves_more_ranks_whose_parts_come_out_even(offload: Offload, overlaps: str) -> None:
+    """Of 2 and 4 ranks every parameter is gathered in as many elements; each has parts and operators of its own."""
+    settings = (("zero.param_persistence_threshold", "10"), ("zero.overlap_comm", overlaps))
+    trace = replace(TRACE)
+    with walks() as gone:
+        for world in (4, 2):
+            asked = replace(context(world_size=world, offload=offload, settings=settings), trace=trace)
+            shared, asks = Zero3().rank(asked), alone(asked)
+            same(shared.stream, asks.stream)
+            assert shared.collectives == asks.collectives
+    assert len(gone) == 1 + 2, "one for both, and one of each alone"
+
+
+def test_one_walk_serves_traces_whose_hooks_are_alike() -> None:
+    """Other sizes of what is computed change no hook; a kernel more, or a module that runs elsewhere, may."""
+    larger = replace(TRACE, bytes_per_sample=TRACE.bytes_per_sample * 3)
+    place = int(np.flatnonzero(TRACE.kind == Kind.EXIT)[0])
+    longer = replace(
+        TRACE, kind=np.insert(TRACE.kind, place, Kind.OPERATOR), subject=np.insert(TRACE.subject, place, 0)
+    )
+    kept: list[StepTrace] = []
+    with walks() as gone:
+        for trace, known in ((replace(TRACE), 1), (larger, 1), (longer, 2)):
+            kept.append(trace)
+            Zero3().rank(replace(context(), trace=trace))
+            assert len(gone) == known
+        shared = Zero3().rank(replace(context(), trace=larger))
+    same(shared.stream, alone(replace(context(), trace=larger)).stream)

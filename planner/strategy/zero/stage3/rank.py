@@ -73,6 +73,7 @@ class Stage3:
         return Held(
             parts=self.parts,
             dtype=self.dtype,
+            ranks=self.context.world_size,
             overlaps=self.config.overlap,
             offload=self.offload,
             weights_on_host=self.weights_on_host,

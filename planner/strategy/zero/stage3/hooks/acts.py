@@ -49,6 +49,7 @@ class Held:
 
     parts: Partitions
     dtype: str
+    ranks: int
     overlaps: bool
     offload: bool
     """Whether the optimizer's state lies elsewhere."""
@@ -114,7 +115,8 @@ class Acts:
         names = np.where(section.does[taken] == TAKE, section.more[taken], _FETCHED)
         labels = [_OF_TAKEN[name] for name in names.tolist()]
         streams = [DEFAULT_STREAM if label == PERSISTENT else self._gather_pool for label in labels]
-        sizes = nbytes_each(section.number[taken], held.dtype)
+        numel = section.number[taken] // np.where(section.does[taken] == FETCH, held.ranks, 1)
+        sizes = nbytes_each(numel, held.dtype)
         made = self._builder.store_each(sizes, Category.COMMUNICATION, labels, streams)
         section.place(taken, 0, 2 * made + 1)
         first = self._tickets

@@ -2,11 +2,14 @@
 
 What is gathered, prefetched, released and reduced, and what of it waits for the device, follows from the trace, the
 sizes and the limits. Where the optimizer's state or the partitions lie changes none of it: ranks that differ in that
-alone carry out one script.
+alone carry out one script, and so do ranks of more or fewer that pad their partitions to the same sizes.
 """
 
+from array import array
 from collections import Counter
-from dataclasses import field
+from collections.abc import Callable
+from copy import copy
+from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,8 +19,7 @@ from gpu_plan.planner.memory.stream.moments import Point
 from gpu_plan.planner.plain.among import among
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gather
-from gpu_plan.planner.trace.events import IntArray, StepTrace
-from gpu_plan.planner.trace.remembered import of_trace
+from gpu_plan.planner.trace.events import IntArray
 
 LABELS = (GATHERED, COALESCED, PERSISTENT)
 """Of what is taken, by number."""
@@ -30,7 +32,7 @@ Act = tuple[Point, int, int, int]
 TAKE = 0
 """Allocates elements, under the label of the second number: the next ticket."""
 FETCH = 1
-"""This rank's partition of so many elements on the device: the next ticket."""
+"""This rank's partition on the device, of so many elements that all ranks have together: the next ticket."""
 GIVE = 2
 """Frees a ticket, waiting as the second number says."""
 GRADIENT = 3
@@ -58,6 +60,21 @@ class Script:
     """Since the last forward began."""
     reduced: Counter[tuple[int, int]] = field(default_factory=Counter)
     """The same of reduce-scatters, by their elements and gradients."""
+    issued: list[tuple[Callable[[int, int], tuple[int, int]], int]] = field(default_factory=list)
+    """Of what the streams send: how its operators follow from its parameters and the ranks, and its parameters."""
+
+    def among(self, ranks: int) -> "Script":
+        """The same among so many ranks, which pad what they hold to the same sizes."""
+        other, log = copy(self), self.streams.log
+        messages = log.sent[::3]
+        numbers = [
+            number
+            for message, (operators, parameters) in zip(messages, self.issued, strict=True)
+            for number in (message, *operators(parameters, ranks))
+        ]
+        other.streams = copy(self.streams)
+        other.streams.log = replace(log, sent=array("q", numbers))
+        return other
 
     @cached_property
     def until(self) -> IntArray:
@@ -84,9 +101,3 @@ class Script:
         """Ends a section."""
         start = self.sections[-1].stop if self.sections else 0
         self.sections.append(range(start, len(self.acts)))
-
-
-@of_trace
-def scripts(trace: StepTrace) -> dict[object, Script]:
-    """Those of a trace, by all else that they depend on; whoever makes one adds it."""
-    return {}

@@ -5,6 +5,7 @@ __reduce_and_partition_ipg_grads) and parameter_offload.py: setup_zero_stage3_ho
 """
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,8 +28,8 @@ from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
     REDUCED,
     TAKE,
     Script,
-    scripts,
 )
+from gpu_plan.planner.strategy.zero.stage3.hooks.structure import kernels, scripts
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_parameters
 from gpu_plan.planner.strategy.zero.stage3.partition import Partitions, holders
 from gpu_plan.planner.strategy.zero.stage3.queues import Queues
@@ -62,17 +63,19 @@ class Walked:
 
 
 def script_of(walked: Walked) -> Script:
-    """The acts of a rank: those that another rank of the trace has made already, where nothing tells them apart.
+    """The acts of a rank: those that another rank has made already, of this trace or one like it, where nothing tells
+    them apart.
 
     What passes through swap buffers is walked anew: the buffers' own state says whether it goes on.
     """
     if walked.pool is not None:
         return _Walk(walked).script()
-    known = scripts(walked.context.trace)
+    known, ranks = scripts(walked.context.trace), walked.context.world_size
     key = _key(walked)
-    if key not in known:
-        known[key] = _Walk(walked).script()
-    return known[key]
+    alike = next((script for (other, _), script in known.items() if other == key), None)
+    if (key, ranks) not in known:
+        known[key, ranks] = _Walk(walked).script() if alike is None else alike.among(ranks)
+    return known[key, ranks]
 
 
 def _limits(walked: Walked) -> Limits:
@@ -86,18 +89,20 @@ def _limits(walked: Walked) -> Limits:
 
 
 def _key(walked: Walked) -> object:
-    context, parts, config = walked.context, walked.parts, walked.config
+    """All that an act depends on but the trace and the number of ranks, to which what is gathered is padded."""
+    context, parts, config, ranks = walked.context, walked.parts, walked.config, walked.context.world_size
     return (
         parts.numel,
-        parts.share,
+        tuple(share * ranks for share in parts.share),
         parts.persistent,
         parts.scale,
         parts.trainable,
-        _limits(walked),
+        (config.prefetch, config.max_live, config.max_reuse),
         (config.reduce_bucket, config.overlap, walked.dtype),
         len(walked.builder.passes),
         context.stack.traits.is_trainer,
-        context.world_size == 1 and walked.weights_on_host,
+        context.peft.adapts and context.checkpointing is not Checkpointing.NONE,
+        (ranks == 1, ranks == 1 and walked.weights_on_host),
     )
 
 
@@ -105,7 +110,7 @@ class _Acts:
     """The coordinator's storage: acts, and what of them waits."""
 
     def __init__(self, script: Script, queues: Queues, dtype: str, ranks: int) -> None:
-        self._acts, self._waits, self._queues = script.acts, script.waits, queues
+        self._acts, self._waits, self._queues, self._script = script.acts, script.waits, queues, script
         self._dtype, self._ranks = dtype, ranks
         self._tickets = 0
         self._gathered: set[int] = set()
@@ -122,7 +127,7 @@ class _Acts:
     def fetch(self, at: Point, elements: int) -> int:
         ticket = self._tickets
         self._tickets += 1
-        self._acts.append((at, FETCH, elements, 0))
+        self._acts.append((at, FETCH, elements * self._ranks, 0))
         return ticket
 
     def give(self, at: Point, ticket: int) -> None:
@@ -131,7 +136,7 @@ class _Acts:
 
     def gather(self, at: Point, elements: int, parameters: int) -> None:
         del at
-        self._queues.gather(nbytes(elements, self._dtype), gathering(parameters, self._ranks))
+        self._queues.gather(nbytes(elements, self._dtype), self.issued(gathering, parameters))
 
     def limit(self, at: Point) -> None:
         self._queues.limit((at, len(self._acts)))
@@ -139,6 +144,12 @@ class _Acts:
     def use(self, at: Point, landed: int) -> None:
         del at
         self._queues.use(landed)
+
+    def issued(self, operators: Callable[[int, int], tuple[int, int]], parameters: int) -> tuple[int, int]:
+        """Operators of a collective, which is sent."""
+        if self._queues.overlaps:
+            self._script.issued.append((operators, parameters))
+        return operators(parameters, self._ranks)
 
     def waiting(self, waits: Waits | None) -> int:
         """The number of a wait, which is told until when later on."""
@@ -180,8 +191,7 @@ class _Walk:
         self._bucket: list[int] = []
         self._bucket_elements = 0
         self._reduced: Counter[tuple[int, int]] = Counter()
-        self._kernels = np.cumsum(trace.kind == Kind.OPERATOR)
-        """Kernels launched up to each event of a pass."""
+        self._kernels = kernels(trace)
 
     def script(self) -> Script:
         """All of it."""
@@ -212,7 +222,7 @@ class _Walk:
         launches = (before + self._kernels[places]).tolist()
         backward, acts, launched = int(Kind.BACKWARD_ENTER), self._script.acts, self._queues.launched
         moments = builder.after_each(in_pass, places)
-        for position, at, kind, subject, kernels in zip(
+        for position, at, kind, subject, queued in zip(
             places.tolist(), moments, kinds, subjects, launches, strict=True
         ):
             if position > bound:
@@ -223,7 +233,7 @@ class _Walk:
                 # more.
                 coordinator.fetch(at, 0, backward=True)
                 root_entered = True
-            launched(kernels, (at, len(acts)))
+            launched(queued, (at, len(acts)))
             self._hook(at, position, kind, subject)
         end = builder.at_mark(in_pass, Mark.BACKWARD_END)
         for module in self._entered_last():
@@ -308,7 +318,8 @@ class _Walk:
         acts, bucket = self._script.acts, self._bucket
         world = self._walked.context.world_size
         elements = sum(self._parts.share[index] for index in bucket) * world
-        self._queues.reduce(self._moment(at), nbytes(elements, self._walked.dtype), reducing(len(bucket), world))
+        issued = self._acts.issued(reducing, len(bucket))
+        self._queues.reduce(self._moment(at), nbytes(elements, self._walked.dtype), issued)
         self._reduced[elements, len(bucket)] += 1
         copied = elements if len(bucket) > 1 or elements != self._bucket_elements else 0
         acts.append((at, REDUCE, copied, 0))
