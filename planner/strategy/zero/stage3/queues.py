@@ -44,12 +44,17 @@ class Queues:
     """What is queued on each stream; `overlaps` is overlap_comm."""
 
     def __init__(self, *, overlaps: bool) -> None:
-        self.overlaps = overlaps
+        self._overlaps = overlaps
         self.streams = DeviceStreams()
         self._reductions: deque[Clock] = deque()
         self._fetches: deque[tuple[Clock, Clock]] = deque()
         """Of each event what it stands behind, and what is over by then where the network is the slower."""
         self.gather_pool, self.reduce_pool = pools(overlaps=overlaps)
+
+    @property
+    def sends(self) -> bool:
+        """Whether what is gathered and reduced is queued on streams of their own."""
+        return self._overlaps
 
     def launched(self, kernels: int, moment: Moment) -> None:
         """The computation's kernels that were launched so far."""
@@ -63,7 +68,7 @@ class Queues:
 
     def gather(self, nbytes: int = 0, issued: tuple[int, int] = (0, 0)) -> None:
         """An all-gather, issued by so many operators, fewest and most."""
-        if self.overlaps:
+        if self._overlaps:
             self._collective(_GATHER, "all_gather", nbytes, issued)
 
     def limit(self, moment: Moment) -> None:
@@ -75,7 +80,7 @@ class Queues:
 
     def use(self, landed: int) -> None:
         """The computation waits for what was gathered; each parameter that has landed leaves an event."""
-        if not self.overlaps:
+        if not self._overlaps:
             return
         before = self.streams.record(DEFAULT_STREAM) if landed else ()
         self.streams.wait(DEFAULT_STREAM, _GATHER)
@@ -87,33 +92,33 @@ class Queues:
 
     def free_gathered(self) -> Waits | None:
         """A parameter is freed that the computation may still use."""
-        return self.streams.free(DEFAULT_STREAM) if self.overlaps else None
+        return self.streams.free(DEFAULT_STREAM) if self._overlaps else None
 
     # -- gradients -------------------------------------------------------------------------------------------
 
     def copy_gradient(self) -> Waits | None:
         """A gradient is copied into the bucket, and its own storage freed."""
-        if not self.overlaps:
+        if not self._overlaps:
             return None
         self.streams.wait(_REDUCE, DEFAULT_STREAM)
         return self.streams.free(_REDUCE)
 
     def hold_gradient(self) -> None:
         """One that is too large for the bucket waits for its reduction as it is."""
-        if self.overlaps:
+        if self._overlaps:
             self.streams.wait(_REDUCE, DEFAULT_STREAM)
 
     def reduce(self, moment: Moment, nbytes: int = 0, issued: tuple[int, int] = (0, 0)) -> None:
         """A bucket is reduced; the host first waits for the oldest where more are open than may be."""
         if len(self._reductions) > MAX_OPEN_REDUCTIONS:
             self.streams.host_waits(self._reductions.popleft(), moment)
-        if self.overlaps:
+        if self._overlaps:
             self._collective(_REDUCE, "reduce_scatter", nbytes, issued)
             self._reductions.append(self.streams.record(_REDUCE))
 
     def free_reduced(self) -> Waits | None:
         """A gradient that was reduced where it stood is freed."""
-        return self.streams.free(_REDUCE) if self.overlaps else None
+        return self.streams.free(_REDUCE) if self._overlaps else None
 
     def end_backward(self, moment: Moment) -> None:
         """The host waits for the stream."""

@@ -147,7 +147,7 @@ class _Acts:
 
     def issued(self, operators: Callable[[int, int], tuple[int, int]], parameters: int) -> tuple[int, int]:
         """Operators of a collective, which is sent."""
-        if self._queues.overlaps:
+        if self._queues.sends:
             self._script.issued.append((operators, parameters))
         return operators(parameters, self._ranks)
 
