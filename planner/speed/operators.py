@@ -24,6 +24,8 @@ _ALLOCATES = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "ne
 """They find memory and touch none of it: no kernel runs."""
 _BATCHED = frozenset({"bmm", "_grouped_mm"})
 _KEPT_TRACES = 16
+_FEW = 64
+"""More than there are rates, classes, phases and bytes of an element that is one; infinitely many are the most."""
 
 
 class OperatorClass(IntEnum):
@@ -153,13 +155,14 @@ def collect(trace: StepTrace, *, each: bool = False) -> Operators:
     attention = tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
     told = np.array([-1 if kind is None else NUM_CLASSES + attention.index(kind) for kind in kinds], dtype=np.int64)
     rates = np.where(has_flops & (told[trace.op_name] >= 0), told[trace.op_name], classes) if len(told) else classes
-    items, grouped, misaligned = _item_bytes(trace), _grouped(trace), has_flops & _misaligned(trace)
+    shapes = _shapes(trace)
+    items, grouped, misaligned = _item_bytes(trace, *shapes), _grouped(trace), has_flops & _misaligned(trace, *shapes)
     products = classes == OperatorClass.MATMUL
-    wide = products & _wide(trace)
+    wide = products & _wide(trace, *shapes)
     accumulates = products & ~grouped & _into_buffers(trace) & _writes_elsewhere(trace)
     allocates = _named(trace, _ALLOCATES)
-    said = (rates, classes, trace.op_phase, items, grouped, accumulates, misaligned, wide, allocates)
-    columns = (*said, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
+    said = _as_one(rates, classes, trace.op_phase, items, grouped, accumulates, misaligned, wide, allocates)
+    columns = (said, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
     first, count = (np.arange(len(classes)), np.ones(len(classes))) if each else _groups(columns)
     return Operators(
         operator_class=classes[first],
@@ -227,14 +230,20 @@ def _named(trace: StepTrace, names: frozenset[str]) -> NDArray[np.bool_]:
     return among(trace.op_name, [index for index, name in enumerate(trace.operator_names) if name in names])
 
 
-def _misaligned(trace: StepTrace) -> NDArray[np.bool_]:
-    odd = np.array([_is_odd(shape) for shape in trace.tensor_shape] or [False])
+def _misaligned(trace: StepTrace, shapes: IntArray, names: list[str]) -> NDArray[np.bool_]:
+    odd = np.array([_is_odd(shape) for shape in names])[shapes]
     return _any_of(trace.op_reads, trace.op_reads_at, odd) | _any_of(trace.op_writes, trace.op_writes_at, odd)
 
 
-def _wide(trace: StepTrace) -> NDArray[np.bool_]:
+def _shapes(trace: StepTrace) -> tuple[IntArray, list[str]]:
+    """Which shape each tensor has, and the shapes: a step has few."""
+    numbers = {shape: number for number, shape in enumerate(dict.fromkeys(trace.tensor_shape or ("",)))}
+    return np.array([numbers[shape] for shape in trace.tensor_shape] or [0], dtype=np.int64), list(numbers)
+
+
+def _wide(trace: StepTrace, shapes: IntArray, names: list[str]) -> NDArray[np.bool_]:
     """Operators that write fp32 tensors and read no others: a router's products beside experts in 16 bits."""
-    wide = np.array([shape.endswith(" float32") for shape in trace.tensor_shape] or [False])
+    wide = np.array([shape.endswith(" float32") for shape in names])[shapes]
     written, read = _any_of(trace.op_writes, trace.op_writes_at, wide), (trace.op_reads, trace.op_reads_at)
     return written & _any_of(*read, wide) & ~_any_of(*read, ~wide)
 
@@ -254,13 +263,24 @@ def _is_odd(shape: str) -> bool:
     return _ITEM_BYTES.get(dtype) == 2 and ", " in sizes and row.isdigit() and int(row) % 8 != 0
 
 
-def _item_bytes(trace: StepTrace) -> FloatArray:
+def _item_bytes(trace: StepTrace, shapes: IntArray, names: list[str]) -> FloatArray:
     """Bytes of an element of each strided copy; infinite for every other operator."""
     found = np.full(len(trace.op_name), np.inf)
-    strided = [index for index, name in enumerate(trace.operator_names) if name in _STRIDED]
-    for operator in np.flatnonzero(among(trace.op_name, strided)) if strided else ():
-        dtypes = [trace.tensor_shape[tensor].rpartition(" ")[2] for tensor in written_by(trace, operator)]
-        found[operator] = min((_ITEM_BYTES.get(dtype, np.inf) for dtype in dtypes), default=np.inf)
+    operators = np.flatnonzero(_named(trace, _STRIDED))
+    begins = trace.op_writes_at[operators]
+    counts = trace.op_writes_at[operators + 1] - begins
+    places = np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    written = np.asarray(trace.op_writes)[places]
+    sizes = np.array([_ITEM_BYTES.get(name.rpartition(" ")[2], np.inf) for name in names])[shapes]
+    np.minimum.at(found, np.repeat(operators, counts)[written >= 0], sizes[written[written >= 0]])
+    return found
+
+
+def _as_one(*columns: NDArray[Any]) -> IntArray:
+    """One number of rows of a few bytes each, which sorts them as their columns do, the last one first."""
+    found: IntArray = np.zeros(len(columns[0]), np.int64)
+    for column in reversed(columns):
+        found = found * _FEW + np.minimum(column, _FEW - 1).astype(np.int64)
     return found
 
 

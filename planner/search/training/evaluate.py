@@ -206,6 +206,8 @@ class Evaluator(BaseEvaluator[Workload]):
     nccl_version: tuple[int, int] = NCCL_VERSION
     _plans: dict[tuple[object, ...], RankPlan] = field(default_factory=dict)
     _states: dict[tuple[object, ...], StepJudgement] = field(default_factory=dict)
+    _standing: dict[tuple[object, ...], RankPlan] = field(default_factory=dict)
+    """Of traces in which nothing happens."""
     _hosts: dict[tuple[object, ...], tuple[tuple[Term, ...], list[ParameterInfo]]] = field(default_factory=dict)
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
     _weights: dict[tuple[object, ...], tuple[HostWeights, list[ParameterInfo]]] = field(default_factory=dict)
@@ -492,7 +494,7 @@ class Evaluator(BaseEvaluator[Workload]):
         accumulation = min(batch.accumulation_steps, 2)
         key = (*_words(family), accumulation, trace.samples)
         if key not in self._plans:
-            plan = self.evaluating(family, family.strategy.rank(self.context(family, accumulation, trace)))
+            plan = self.evaluating(family, self._laid_out(family, accumulation, trace))
             others = (*plan.other_ranks, *other_tensor_ranks(self, family, batch, trace))
             own = family.own(self.workload)
             notes = (*checkpointing_notes(family.checkpointing, own), *liger_notes(self.workload))
@@ -503,6 +505,16 @@ class Evaluator(BaseEvaluator[Workload]):
             other_ranks = tuple(replace(other, notes=(*other.notes, *notes)) for other in others)
             self._plans[key] = replace(plan, notes=(*plan.notes, *notes), other_ranks=other_ranks)
         return self._plans[key]
+
+    def _laid_out(self, family: Family, accumulation: int, trace: StepTrace) -> RankPlan:
+        """What the strategy makes of a trace; of one in which nothing happens, which is the same however a step is
+        checkpointed, once."""
+        if trace.num_tensors:
+            return family.strategy.rank(self.context(family, accumulation, trace))
+        key = (*_words(replace(family, checkpointing=Checkpointing.NONE)), accumulation, id(trace))
+        if key not in self._standing:
+            self._standing[key] = family.strategy.rank(self.context(family, accumulation, trace))
+        return self._standing[key]
 
 
 def _words(family: Family) -> tuple[object, ...]:
