@@ -40,6 +40,8 @@ def unpacked(content: bytes, count: int, groups: IntArray | None = None) -> IntA
     values = np.ascontiguousarray(planes.T).view(f"<i{width}").reshape(count).astype(np.int64)
     if groups is None:
         return values
+    if len(groups) and groups.min() >= 0 and groups.max() < 1 << 15:
+        groups = groups.astype(np.int16)  # which numpy sorts by radix, in a tenth of the time
     found = np.empty(count, dtype=np.int64)
     found[np.argsort(groups, kind="stable")] = np.cumsum(values)
     return found
