@@ -3,8 +3,9 @@
  * Those are what this must equal, event by event (tests/unit/memory/test_compiled_replay.py), and what runs where this was
  * not built. Only settings that do not bend the best fit further are known here: no max_split_size, no garbage collection.
  *
- * A pool is a sorted array of free blocks (size, then address); blocks of one segment are a list, in order of address. With
- * pages a pool is one address range: its blocks are one list, and what is not mapped is a sorted array of holes.
+ * A pool is the sorted free blocks (size, then address), on shelves of a few dozen: of thousands in one array most of a
+ * run would be moving them aside. Blocks of one segment are a list, in order of address. With pages a pool is one address
+ * range: its blocks are one list, and what is not mapped is a sorted array of holes.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -17,6 +18,7 @@
 #define TOP ((int64_t)1 << 51)
 #define NOTHING ((int32_t)-1)
 #define SPAN ((int64_t)1 << 42) /* bytes of a pool's address range, before rounding to pages */
+#define ON_SHELF 64             /* free blocks on one shelf at most */
 
 typedef struct {
     int64_t address, size;
@@ -37,12 +39,22 @@ typedef struct {
 } Free;
 
 typedef struct {
+    int64_t size, address; /* of its last block: a search for the shelf reads nothing else */
+    Free *free;
+    int32_t count; /* never 0 */
+} Shelf;
+
+typedef struct {
+    int32_t shelf, item;
+} Place;
+
+typedef struct {
     int64_t address, size;
 } Hole;
 
 typedef struct {
-    Free *free;
-    int32_t count, room;
+    Shelf *shelves;
+    int32_t num_shelves, room_shelves;
     int64_t least_rest;
     int64_t page; /* 0: whole segments */
     Hole *holes;
@@ -97,41 +109,109 @@ static void *grown32(Heap *heap, void *array, int32_t *room, int32_t count, size
     return made;
 }
 
-static int precedes(const Free *one, int64_t size, int64_t address) {
-    return one->size < size || (one->size == size && one->address < address);
+static int precedes(int64_t one_size, int64_t one_address, int64_t size, int64_t address) {
+    return one_size < size || (one_size == size && one_address < address);
 }
 
-/* Position from `low` up to `high` of the first free block that is not smaller than (size, address). */
-static int32_t place(const Pool *pool, int32_t low, int32_t high, int64_t size, int64_t address) {
+/* Of the first free block that is not smaller than (size, address); behind the last one where all are smaller. */
+static Place place(const Pool *pool, int64_t size, int64_t address) {
+    int32_t low = 0, high = pool->num_shelves - 1;
+    if (high < 0) return (Place){0, 0};
     while (low < high) {
         int32_t middle = (low + high) / 2;
-        if (precedes(&pool->free[middle], size, address)) low = middle + 1;
+        const Shelf *shelf = &pool->shelves[middle];
+        if (precedes(shelf->size, shelf->address, size, address)) low = middle + 1;
         else high = middle;
     }
-    return low;
+    const Shelf *shelf = &pool->shelves[low];
+    int32_t first = 0, last = shelf->count;
+    while (first < last) {
+        int32_t middle = (first + last) / 2;
+        const Free *free = &shelf->free[middle];
+        if (precedes(free->size, free->address, size, address)) first = middle + 1;
+        else last = middle;
+    }
+    return (Place){low, first};
 }
 
-static void removed(Pool *pool, int32_t at) {
-    pool->count--;
-    memmove(pool->free + at, pool->free + at + 1, (size_t)(pool->count - at) * sizeof(Free));
+/* The free block at a place; NULL behind the last one. */
+static const Free *free_at(const Pool *pool, Place at) {
+    if (at.shelf >= pool->num_shelves || at.item >= pool->shelves[at.shelf].count) return NULL;
+    return &pool->shelves[at.shelf].free[at.item];
+}
+
+static Place behind(const Pool *pool, Place at) {
+    if (at.item + 1 < pool->shelves[at.shelf].count || at.shelf + 1 == pool->num_shelves) return (Place){at.shelf, at.item + 1};
+    return (Place){at.shelf + 1, 0};
+}
+
+static void name(Shelf *shelf) {
+    shelf->size = shelf->free[shelf->count - 1].size;
+    shelf->address = shelf->free[shelf->count - 1].address;
+}
+
+static void removed(Pool *pool, Place at) {
+    Shelf *shelf = &pool->shelves[at.shelf];
+    if (--shelf->count) {
+        memmove(shelf->free + at.item, shelf->free + at.item + 1, (size_t)(shelf->count - at.item) * sizeof(Free));
+        if (at.item == shelf->count) name(shelf);
+        return;
+    }
+    free(shelf->free);
+    pool->num_shelves--;
+    memmove(shelf, shelf + 1, (size_t)(pool->num_shelves - at.shelf) * sizeof(Shelf));
+}
+
+/* An empty shelf at a position, to be filled at once; NULL without memory. */
+static Shelf *new_shelf(Heap *heap, Pool *pool, int32_t at) {
+    pool->shelves = grown32(heap, pool->shelves, &pool->room_shelves, pool->num_shelves, sizeof(Shelf));
+    Free *free = heap->broken ? NULL : malloc(ON_SHELF * sizeof(Free));
+    if (free == NULL) {
+        heap->broken = 1;
+        return NULL;
+    }
+    Shelf *shelf = &pool->shelves[at];
+    memmove(shelf + 1, shelf, (size_t)(pool->num_shelves - at) * sizeof(Shelf));
+    pool->num_shelves++;
+    shelf->free = free;
+    shelf->count = 0;
+    return shelf;
+}
+
+static void inserted(Heap *heap, Pool *pool, Place at, Free made) {
+    Shelf *shelf = pool->num_shelves ? &pool->shelves[at.shelf] : new_shelf(heap, pool, 0);
+    if (shelf == NULL) return;
+    if (shelf->count == ON_SHELF) {
+        /* Half of a full shelf, the larger ones, goes to a new one. */
+        Shelf *other = new_shelf(heap, pool, at.shelf + 1);
+        if (other == NULL) return;
+        shelf = other - 1;
+        other->count = ON_SHELF / 2;
+        shelf->count = ON_SHELF - other->count;
+        memcpy(other->free, shelf->free + shelf->count, (size_t)other->count * sizeof(Free));
+        name(other);
+        name(shelf);
+        if (at.item > shelf->count) {
+            at.item -= shelf->count;
+            shelf = other;
+        }
+    }
+    memmove(shelf->free + at.item + 1, shelf->free + at.item, (size_t)(shelf->count - at.item) * sizeof(Free));
+    shelf->free[at.item] = made;
+    shelf->count++;
+    name(shelf);
 }
 
 static void put(Heap *heap, int32_t index) {
     Block *block = &heap->blocks[index];
     Pool *pool = &heap->pools[block->pool];
-    pool->free = grown32(heap, pool->free, &pool->room, pool->count, sizeof(Free));
-    if (heap->broken) return;
-    int32_t at = place(pool, 0, pool->count, block->size, block->address);
-    memmove(pool->free + at + 1, pool->free + at, (size_t)(pool->count - at) * sizeof(Free));
-    pool->free[at] = (Free){block->size, block->address, index};
-    pool->count++;
-    block->free = 1;
+    inserted(heap, pool, place(pool, block->size, block->address), (Free){block->size, block->address, index});
+    if (!heap->broken) block->free = 1;
 }
 
-static int32_t found(const Heap *heap, int32_t index) {
+static Place found(const Heap *heap, int32_t index) {
     const Block *block = &heap->blocks[index];
-    const Pool *pool = &heap->pools[block->pool];
-    return place(pool, 0, pool->count, block->size, block->address);
+    return place(&heap->pools[block->pool], block->size, block->address);
 }
 
 static void take(Heap *heap, int32_t index) {
@@ -139,22 +219,27 @@ static void take(Heap *heap, int32_t index) {
     heap->blocks[index].free = 0;
 }
 
-/* The free block at `at` has become block `index`, of another size: only what lies between the two places moves. */
-static void changed(Heap *heap, int32_t at, int32_t index) {
+/* The free block at `at` has become block `index`, of another size: on the same shelf only what lies between the two
+ * places moves. */
+static void changed(Heap *heap, Place at, int32_t index) {
     Block *block = &heap->blocks[index];
     Pool *pool = &heap->pools[block->pool];
-    Free *free = pool->free;
-    if (precedes(&free[at], block->size, block->address)) {
-        int32_t to = place(pool, at + 1, pool->count, block->size, block->address) - 1;
-        memmove(free + at, free + at + 1, (size_t)(to - at) * sizeof(Free));
-        at = to;
-    } else {
-        int32_t to = place(pool, 0, at, block->size, block->address);
-        memmove(free + to + 1, free + to, (size_t)(at - to) * sizeof(Free));
-        at = to;
+    Free made = {block->size, block->address, index};
+    Place to = place(pool, block->size, block->address);
+    if (to.shelf == at.shelf) {
+        Shelf *shelf = &pool->shelves[at.shelf];
+        Free *free = shelf->free;
+        if (to.item > at.item) {
+            to.item--;
+            memmove(free + at.item, free + at.item + 1, (size_t)(to.item - at.item) * sizeof(Free));
+        } else memmove(free + to.item + 1, free + to.item, (size_t)(at.item - to.item) * sizeof(Free));
+        free[to.item] = made;
+        name(shelf);
+        block->free = 1;
+        return;
     }
-    free[at] = (Free){block->size, block->address, index};
-    block->free = 1;
+    removed(pool, at);
+    put(heap, index);
 }
 
 static int32_t new_block(Heap *heap) {
@@ -215,11 +300,13 @@ static int meets(const Heap *heap, int32_t one, int32_t other) {
 /* free_block: merges with free neighbours. */
 static void give(Heap *heap, int32_t index) {
     int32_t after = heap->blocks[index].after, before = heap->blocks[index].before;
-    int32_t at = NOTHING; /* place of the neighbour that it becomes one with */
+    Place at = {0, 0}; /* of the neighbour that it becomes one with */
+    int joins = 0;
     if (!meets(heap, before, index) || !heap->blocks[before].free) before = NOTHING;
     if (meets(heap, index, after) && heap->blocks[after].free) {
         if (before == NOTHING) {
             at = found(heap, after);
+            joins = 1;
             heap->blocks[after].free = 0;
         } else take(heap, after);
         heap->blocks[index].size += heap->blocks[after].size;
@@ -227,12 +314,13 @@ static void give(Heap *heap, int32_t index) {
     }
     if (before != NOTHING) {
         at = found(heap, before);
+        joins = 1;
         heap->blocks[before].size += heap->blocks[index].size;
         unlinked(heap, index);
         index = before;
     }
-    if (at == NOTHING) put(heap, index);
-    else changed(heap, at, index);
+    if (joins) changed(heap, at, index);
+    else put(heap, index);
 }
 
 static void wait_for(Heap *heap, int32_t block, int64_t event) {
@@ -317,13 +405,14 @@ static void unmap(Heap *heap, Pool *pool, int64_t start, int64_t end) {
 /* Every whole page inside a free block of one range. */
 static void unmap_pages(Heap *heap, int32_t pool_index) {
     Pool *pool = &heap->pools[pool_index];
-    int32_t count = pool->count;
-    Free *copy = malloc((size_t)(count + 1) * sizeof(Free));
+    int32_t count = 0;
+    Free *copy = malloc(((size_t)pool->num_shelves + 1) * ON_SHELF * sizeof(Free));
     if (copy == NULL) {
         heap->broken = 1;
         return;
     }
-    memcpy(copy, pool->free, (size_t)count * sizeof(Free));
+    for (int32_t shelf = 0; shelf < pool->num_shelves; count += pool->shelves[shelf++].count)
+        memcpy(copy + count, pool->shelves[shelf].free, (size_t)pool->shelves[shelf].count * sizeof(Free));
     for (int32_t at = 0; at < count && !heap->broken; at++) {
         int64_t address = copy[at].address, end = address + copy[at].size;
         int64_t first = (address + pool->page - 1) / pool->page * pool->page, last = end / pool->page * pool->page;
@@ -450,9 +539,9 @@ static int32_t expanded(Heap *heap, int32_t pool, int64_t size, int64_t nbytes) 
     return mapped(heap, pool, size, nbytes);
 }
 
-/* Bytes to which the free block at a place can grow. */
-static int64_t reach(const Pool *pool, int32_t at) {
-    return pool->free[at].size + hole_at(pool, pool->free[at].address + pool->free[at].size);
+/* Bytes to which a free block can grow. */
+static int64_t reach(const Pool *pool, const Free *free) {
+    return free->size + hole_at(pool, free->address + free->size);
 }
 
 static int32_t obtain(Heap *heap, int32_t pool, int64_t nbytes) {
@@ -485,18 +574,25 @@ static int32_t obtain(Heap *heap, int32_t pool, int64_t nbytes) {
 
 static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t segment_size) {
     Pool *pool = &heap->pools[pool_index];
-    int32_t at = place(pool, 0, pool->count, size, INT64_MIN), index;
-    while (pool->page && at + 1 < pool->count && reach(pool, at + 1) < reach(pool, at)) at++;
-    if (at < pool->count) index = pool->free[at].block;
+    Place at = place(pool, size, INT64_MIN);
+    const Free *best = free_at(pool, at);
+    while (pool->page && best != NULL) {
+        const Free *next = free_at(pool, behind(pool, at));
+        if (next == NULL || reach(pool, next) >= reach(pool, best)) break;
+        at = behind(pool, at);
+        best = next;
+    }
+    int cached = best != NULL;
+    int32_t index;
+    if (cached) index = best->block;
     else {
-        at = NOTHING;
         index = pool->page ? expanded(heap, pool_index, size, segment_size) : obtain(heap, pool_index, segment_size);
         if (index == NOTHING) return NOTHING;
     }
     int64_t rest = heap->blocks[index].size - size;
     heap->blocks[index].free = 0;
     if (rest < pool->least_rest) {
-        if (at != NOTHING) removed(pool, at);
+        if (cached) removed(pool, at);
         return index;
     }
     int32_t cut = new_block(heap);
@@ -505,8 +601,8 @@ static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t se
     heap->blocks[cut] = (Block){block->address + size, rest, NOTHING, NOTHING, pool_index, 0, block->segment};
     block->size = size;
     linked(heap, cut, index);
-    if (at == NOTHING) put(heap, cut);
-    else changed(heap, at, cut);
+    if (cached) changed(heap, at, cut);
+    else put(heap, cut);
     return index;
 }
 
@@ -569,7 +665,8 @@ static PyObject *as_bytes(const void *array, int64_t nbytes) {
 
 static void dismantle(Heap *heap) {
     for (int32_t pool = 0; heap->pools != NULL && pool < heap->num_pools; pool++) {
-        free(heap->pools[pool].free);
+        for (int32_t shelf = 0; shelf < heap->pools[pool].num_shelves; shelf++) free(heap->pools[pool].shelves[shelf].free);
+        free(heap->pools[pool].shelves);
         free(heap->pools[pool].holes);
     }
     free(heap->pools);

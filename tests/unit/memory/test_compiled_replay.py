@@ -58,6 +58,22 @@ def test_equal_event_by_event(
 
 
 @needs_kernel
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_with_thousands_of_free_blocks(grows: bool, seed: int) -> None:
+    """Far more than one shelf of a pool holds: shelves are cut in two, emptied and taken away."""
+    dice = np.random.default_rng(seed)
+    sizes = 512 * dice.integers(1, 2000, 6000)
+    freed, again = dice.permutation(4000)[:3000], np.arange(4000, 6000)
+    rest = dice.permutation(np.setdiff1d(np.arange(6000), freed))
+    tensors = np.concatenate([np.arange(4000), freed, again, rest])
+    signs = np.repeat([1, -1, 1, -1], [4000, 3000, 2000, 3000])
+    rules = AllocatorSettings(expandable_segments=grows)
+    compiled, plain = (replay(signs, tensors, sizes, settings=rules, plain=plain) for plain in (False, True))
+    assert_equal(compiled, plain)
+
+
+@needs_kernel
 @pytest.mark.parametrize(("signs", "tensors"), [([1, 1], [0, 0]), ([-1], [0]), ([1, -1, -1], [0, 0, 0])])
 def test_events_that_make_no_sense(signs: list[int], tensors: list[int]) -> None:
     said = []
