@@ -94,7 +94,7 @@ from gpu_plan.planner.capture.watch.observe import (
 )
 from gpu_plan.planner.capture.watch.step.recording import StepRecorder
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.model.build.quiet_imports import torchao_asked_again
+from gpu_plan.planner.model.build.lean.torchao import torchao_asked_again
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans

@@ -12,7 +12,7 @@ from torch import nn
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.model.adapter import BESIDE, Adapter
-from gpu_plan.planner.model.build.quiet_imports import without_torchao
+from gpu_plan.planner.model.build.lean.torchao import without_torchao
 from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.model.build.specs import parameter_specs
 from gpu_plan.planner.model.build.value_head import HEAD

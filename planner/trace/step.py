@@ -12,6 +12,7 @@ from torch import nn
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.build.flash import flash_package, implementation_of, refuse_device, refuse_training
+from gpu_plan.planner.model.build.lean.imports import dynamo_away
 from gpu_plan.planner.model.float8 import (
     as_it_was_built,
     convert_linears,
@@ -92,6 +93,8 @@ class Session:
                 recorder.know(stack.enter_context(gathered_weights(self.model)))
             stack.enter_context(no_collection())
             stack.enter_context(one_thread())
+            if self.variant.compilation is None:
+                stack.enter_context(dynamo_away())
             if self.variant.fused:
                 stack.enter_context(self._liger())
             if self.variant.loss == VALUED or (

@@ -18,6 +18,7 @@ from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.layout import layout_of
 from gpu_plan.planner.trace.parallel.context import shared_out
 from gpu_plan.planner.trace.parallel.stages import stage_inputs
+from gpu_plan.planner.trace.recording.between import ends_suffice
 from gpu_plan.planner.trace.recording.fit import Recording, fit, lie_exactly, signature
 from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
@@ -163,15 +164,18 @@ class Tracer:
 
     def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold], *, unsettled: bool) -> "_Line":
         session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds, origin=self.origin)
-        recordings: list[Recording] = []
+        made: dict[int, Recording] = {}
         try:
-            for size in sizes:
+            for size in _ends_first(sizes):
+                if len(made) == 2 and not self.wide and ends_suffice(made[sizes[0]], made[sizes[-1]]):
+                    break
                 known = self._apart.get((variant.key(), size))
-                recordings.append(self._record(session, variant, size) if known is None else known)
-                if signature(recordings[-1].raw) != signature(recordings[0].raw):
+                made[size] = self._record(session, variant, size) if known is None else known
+                if signature(made[size].raw) != signature(made[sizes[0]].raw):
                     raise NotLinearError("the step's structure changes with the micro batch")
+            recordings = tuple(made[size] for size in sizes if size in made)
             trace = fit(
-                tuple(recordings),
+                recordings,
                 parameter_infos(self.model),
                 buffer_sizes(self.model),
                 replace(
@@ -180,15 +184,16 @@ class Tracer:
                     read=tuple(sorted(recordings[0].read)),
                 ),
                 self.notes,
+                samples=sizes,
                 unsettled=unsettled,
             )
         except NotLinearError:
-            self._keep_apart(variant, recordings)
+            self._keep_apart(variant, list(made.values()))
             raise
-        self._keep_apart(variant, recordings[-1:])
+        self._keep_apart(variant, [recordings[-1]])
         for fold in folds:
             trace = expand(trace, fold)
-        return _Line(trace=trace, exact=lie_exactly(tuple(recordings)))
+        return _Line(trace=trace, exact=lie_exactly(recordings))
 
     def _keep_apart(self, variant: StepVariant, recordings: list[Recording]) -> None:
         """The latest of them all, up to as many operators as are worth their memory."""
@@ -209,6 +214,11 @@ class Tracer:
             batch = in_types_of(padded(self.model, batch, variant.padding), variant)
         tokens = micro_batch * (variant.seq_len if self.has_sequence else 1)
         return session.record(batch, micro_batch, tokens)
+
+
+def _ends_first(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """A range's micro batches in the order in which they are recorded: what lies between may not be needed."""
+    return tuple(dict.fromkeys((sizes[0], sizes[-1], *sizes)))
 
 
 def _of_stage(model: nn.Module, batch: TrainingBatch, variant: StepVariant) -> TrainingBatch:

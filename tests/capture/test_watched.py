@@ -18,7 +18,7 @@ from gpu_plan.planner.capture.answers.loaders import loaders
 from gpu_plan.planner.capture.request import PlannedDevice
 from gpu_plan.planner.capture.watch.evaluators import Evaluators
 from gpu_plan.planner.capture.watch.step.given import lengths_listed, samples_of
-from gpu_plan.planner.model.build.quiet_imports import torchao_asked_again, without_torchao
+from gpu_plan.planner.model.build.lean.torchao import torchao_asked_again, without_torchao
 from gpu_plan.planner.trace.kernels.attention import AttentionBackend, AttentionCall, choose_cuda_backend
 
 

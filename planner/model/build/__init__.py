@@ -5,7 +5,7 @@
     specs           `spec_of`: what a built model is, without transformers
     guard           configs that would take unbounded time or memory, refused before and during construction
     flash           FlashAttention-2's two functions, for transformers' own integration
-    quiet_imports   libraries that no plan needs, kept out
+    lean/           transformers imported without what no plan asks of it
     quiet_logs      what libraries log meanwhile, not shown
 
 `trace`, `capture` and prompt runs use them. Imports torch and transformers.

@@ -13,6 +13,7 @@ from gpu_plan.planner.errors import InputError, NotBuiltError, PlanError
 from gpu_plan.planner.model.build.classes import config_class_of, model_class_of
 from gpu_plan.planner.model.build.flash import flash_allowed, implementation_for
 from gpu_plan.planner.model.build.guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
+from gpu_plan.planner.model.build.lean.imports import dynamo_away, lean_imports
 from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.model.build.specs import NOTES
 from gpu_plan.planner.model.build.value_head import add_value_head
@@ -48,13 +49,15 @@ def build_model(
     _drop_implementations(values)
     notes = _drop_quantization(values)
     valued = _take_value_head(values)
-    config_class = config_class_of(values)
+    with lean_imports():
+        config_class = config_class_of(values)
     with _one_line(config_class.__name__), _quiet():
         built_config = config_class.from_dict(values)
         notes += _prepare_for_training(built_config)
-    model_class, note = model_class_of(values, config_class)
+    with lean_imports():
+        model_class, note = model_class_of(values, config_class)
     notes += [note] if note else []
-    with _one_line(model_class.__name__), _quiet():
+    with _one_line(model_class.__name__), _quiet(), dynamo_away():
         model = _construct(model_class, built_config, attention, dtype)
         if valued:
             add_value_head(model)

@@ -67,12 +67,14 @@ def fit(
     layout: ModuleLayout,
     notes: list[str],
     *,
+    samples: tuple[int, ...] = (),
     unsettled: bool = False,
 ) -> StepTrace:
     """One recording gives a trace for its own micro batch; more, of equal signature, give the linear form, of which
     what follows rules is still to be `settled`, as of one where it is to be `unsettled`.
 
-    The outer two determine it, those between must lie on it: kernels' temporaries may have kinks.
+    The outer two determine it, those between must lie on it: kernels' temporaries may have kinks. `samples` are the
+    micro batches that it stands for; those of the recordings by default.
     """
     low, high = recordings[0], recordings[-1]
     span = high.micro_batch - low.micro_batch
@@ -121,7 +123,7 @@ def fit(
         parameters=parameters,
         buffer_bytes=buffer_bytes,
         inputs=[(name, int(inputs_slope[i]), int(inputs_fixed[i])) for i, (name, _) in enumerate(low.inputs)],
-        samples=tuple(recording.micro_batch for recording in recordings),
+        samples=samples or tuple(recording.micro_batch for recording in recordings),
         tokens_per_sample=low.tokens // low.micro_batch,
         layout=layout,
         tensor_origin=[t.origin for t in raw.tensors] if any(t.origin for t in raw.tensors) else [],

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from gpu_plan.planner.model.build.lean.imports import dynamo_away
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark
 from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
@@ -104,7 +105,7 @@ def _first_decomposition() -> None:
     """torch's decompositions import half of torch at the first call in a process, and something of that keeps its
     frames: tensors on the stack would never be seen to die. Let that be nobody's.
     """
-    with _disable_current_modes():
+    with dynamo_away(), _disable_current_modes():
         matrix = torch.empty(1, 1, device="meta")
         torch.addmm(torch.empty(1, device="meta"), matrix, matrix)
 

@@ -9,9 +9,9 @@ from unittest import mock
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.build.flash.chosen import SECOND, Implementation, named, refuse_device
-from gpu_plan.planner.model.build.quiet_imports import without_torchao
+from gpu_plan.planner.model.build.lean.imports import lean_imports
 
-with without_torchao():
+with lean_imports():
     from transformers import modeling_flash_attention_utils as installed
     from transformers import modeling_utils
     from transformers.integrations import hub_kernels
