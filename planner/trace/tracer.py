@@ -19,6 +19,7 @@ from gpu_plan.planner.trace.layout import layout_of
 from gpu_plan.planner.trace.parallel.context import shared_out
 from gpu_plan.planner.trace.parallel.stages import stage_inputs
 from gpu_plan.planner.trace.recording.between import ends_suffice
+from gpu_plan.planner.trace.recording.collection import one_thread
 from gpu_plan.planner.trace.recording.fit import Recording, fit, lie_exactly, signature
 from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
@@ -166,7 +167,7 @@ class Tracer:
         session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds, origin=self.origin)
         made: dict[int, Recording] = {}
         try:
-            for size in _ends_first(sizes):
+            for size in sizes if self.wide else _ends_first(sizes):
                 if len(made) == 2 and not self.wide and ends_suffice(made[sizes[0]], made[sizes[-1]]):
                     break
                 known = self._apart.get((variant.key(), size))
@@ -205,7 +206,8 @@ class Tracer:
             held -= len(self._apart.pop(key).raw.operators)
 
     def _record(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
-        batch = self.make_batch(self.model, micro_batch, variant.own_length)
+        with one_thread():
+            batch = self.make_batch(self.model, micro_batch, variant.own_length)
         if variant.stage is not None:
             batch = _of_stage(self.model, batch, variant)
         if variant.split is not None:

@@ -162,6 +162,8 @@ class KnownValues:
                 self.put(meta, value.reshape(meta.shape).to(meta.dtype))
 
     def _worth_following(self, out: Any) -> bool:
+        if type(out) is torch.Tensor and out.numel() > MAX_ELEMENTS:
+            return False
         outputs = out if isinstance(out, tuple | list) else (out,)
         return any(
             isinstance(value, torch.Tensor)
@@ -213,6 +215,18 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 def _number(known: KnownValues, item: torch.Tensor) -> Any:
     value = known.get(item)
     return item if value is None else value
+
+
+def asks_values(func: Any) -> bool:
+    """Whether `KnownValues.answer` may have an answer for it."""
+    packet = func.overloadpacket
+    copies = func in (aten._local_scalar_dense.default, aten._to_copy.default)
+    return copies or packet in _BOOL_INDEXED or packet in _DATA_DEPENDENT
+
+
+def written_by(func: Any) -> tuple[int, ...]:
+    """Positions of the arguments that it writes."""
+    return _traits(func)[0]
 
 
 @cache

@@ -7,58 +7,60 @@ else is asked of the operator each time.
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 
+from gpu_plan.planner.plain.values import dataclass
+
 _MOST = 50_000
 """Entries kept; beyond that all are forgotten: one process may trace many models."""
-_NEVER = "never"
 
 _Shape = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
-_kept: dict[tuple[Any, ...], tuple[bool, tuple[_Shape, ...]] | str] = {}
+_kept: dict[tuple[Any, ...], "Kept"] = {}
+_alive: dict[int, Any] = {}
+"""Operators whose addresses stand in keys: they hash in Python."""
 
 
 class _UnknownError(Exception):
     """An argument that a key cannot stand for."""
 
 
-def meta_result(func: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`run(*args, **kwargs)`, where `func` is the operator that it stands for; called below autograd.
+@dataclass(slots=True)
+class Kept:
+    """Of one operator and what it was given."""
+
+    made: tuple[bool, tuple[_Shape, ...]] | None
+    """Whether it makes one tensor alone, and how; None where the operator is asked each time."""
+    flops: int | None = None
+    """Its floating-point operations, once they were counted."""
+
+
+def meta_result(
+    func: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Kept | None]:
+    """`run(*args, **kwargs)`, where `func` is the functional operator that it stands for; called below autograd. With
+    it what is kept of it; None where that cannot be.
 
     Equal arguments (shapes, strides and types of tensors, values of all others) give equal results.
     """
-    if not _is_functional(func):
-        return run(*args, **kwargs)
     try:
-        key = (func, run, torch.get_default_dtype(), _key(args), _key(tuple(kwargs.items())))
+        key = (id(func), id(run), torch.get_default_dtype(), _key(args), _key(tuple(kwargs.items())) if kwargs else ())
         found = _kept.get(key)
     except (_UnknownError, TypeError):  # TypeError: not hashable
-        return run(*args, **kwargs)
+        return run(*args, **kwargs), None
     if found is None:
         out = run(*args, **kwargs)
         if len(_kept) >= _MOST:
             _kept.clear()
-        _kept[key] = _described(out, args, kwargs)
-        return out
-    if isinstance(found, str):
-        return run(*args, **kwargs)
-    alone, shapes = found
+        found = _kept[key] = Kept(_described(out, args, kwargs))
+        _alive[id(func)], _alive[id(run)] = func, run
+        return out, found
+    if found.made is None:
+        return run(*args, **kwargs), found
+    alone, shapes = found.made
     made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in shapes]
-    return made[0] if alone else tuple(made)
-
-
-@cache
-def _is_functional(func: Any) -> bool:
-    """Whether the schema says that nothing is written and no result shares an argument's storage."""
-    schema = func._schema
-    return (
-        func.namespace == "aten"
-        and not schema.is_mutable
-        and bool(schema.returns)
-        and all(result.alias_info is None and str(result.type) == "Tensor" for result in schema.returns)
-    )
+    return made[0] if alone else tuple(made), found
 
 
 def _key(value: Any) -> Any:
@@ -74,16 +76,16 @@ def _key(value: Any) -> Any:
     return kind, value
 
 
-def _described(out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, tuple[_Shape, ...]] | str:
-    """How to make such a result again, or that it cannot be."""
+def _described(out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, tuple[_Shape, ...]] | None:
+    """How to make such a result again; None where it cannot be."""
     alone = type(out) is torch.Tensor
     results = [out] if alone else list(out) if type(out) is tuple else []
     if not results or not all(map(_is_plain, results)):
-        return _NEVER
+        return None
     storages = [result.untyped_storage()._cdata for result in results]
     given = {tensor.untyped_storage()._cdata for tensor in _tensors((args, tuple(kwargs.values())))}
     if len(set(storages)) < len(storages) or given & set(storages):
-        return _NEVER
+        return None
     return alone, tuple((tuple(one.shape), one.stride(), one.dtype) for one in results)
 
 

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from gpu_plan.planner.model.build.lean.imports import dynamo_away
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark
-from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
-from gpu_plan.planner.trace.recording.engine_adds import IN_PLACE_ON_DEVICE, ZEROS, done_in_place
+from gpu_plan.planner.trace.recording.engine_adds import ZEROS, done_in_place
+from gpu_plan.planner.trace.recording.facts import facts_of, tensors_in
 from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.meta_results import meta_result
 from gpu_plan.planner.trace.recording.modules import BACKWARD, FORWARD, ModuleTracker
@@ -32,10 +32,6 @@ _BROUGHT = frozenset(("_to_copy", "ones", "zeros", "full", "rand", "randn", "ran
 """Operators that bring a batch to the device, or draw one there."""
 STANDS_FOR_BYTES = "stands_for_bytes"
 """Attribute of a tensor in whose place a kernel reads and writes another one: that one's bytes an element."""
-_SAVING = frozenset(("mm", "addmm", "bmm", "baddbmm", "mul", "div", "convolution", "_grouped_mm"))
-"""Operators that keep what they read for backward."""
-_COLLECTIVES = "c10d"
-"""Namespace of operators that write what they are given, though their schemas do not say so."""
 
 
 @dataclass(slots=True)
@@ -90,14 +86,6 @@ class RawTrace:
     operators: list[RawOperator] = field(default_factory=list)
     modules: list[str] = field(default_factory=list)
     host_reads: list[str] = field(default_factory=list)
-
-
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors_in(item)
 
 
 @cache
@@ -282,19 +270,25 @@ class Recorder(TorchDispatchMode):
             return self._dispatched(func, args, kwargs or {})
 
     def _dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = self._host_reads.answer(func, args, kwargs)
-        if answer is not None:
-            return self._answered(answer.value)
-        name = func._overloadpacket.__name__
+        facts = facts_of(func)
+        if facts.asks:
+            answer = self._host_reads.answer(func, args, kwargs)
+            if answer is not None:
+                return self._answered(answer.value)
+        name = facts.name
         where, phase = self._modules.locate()
-        reads = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors_in(value)]
-        if phase == FORWARD and name in _SAVING and not self._linears:
+        reads = tensors_in((*args, *kwargs.values()) if kwargs else args)
+        if facts.saves and phase == FORWARD and not self._linears:
             self._note_views(reads)
-        in_place = name in IN_PLACE_ON_DEVICE and done_in_place(name, args, phase == BACKWARD)
+        in_place = facts.may_write_in_place and done_in_place(name, args, phase == BACKWARD)
         old = self._overwritten(args[0], name) if in_place else -1
-        out = meta_result(func, META_OPS.get(func, func), args, kwargs)
+        kept = None
+        if facts.functional:
+            out, kept = meta_result(func, facts.run, args, kwargs)
+        else:
+            out = facts.run(*args, **kwargs)
         self._host_reads.follow(func, args, kwargs, out)
-        written = [tensor for tensor in _tensors_in(out) if tensor.device.type == "meta"]
+        written = [tensor for tensor in tensors_in((out,)) if tensor.is_meta]
         fresh = []
         for tensor in written:
             key = tensor.untyped_storage()._cdata
@@ -302,14 +296,31 @@ class Recorder(TorchDispatchMode):
                 fresh.append(self._allocate(tensor, name, where, phase))
         if fresh and old >= 0 and self.raw.tensors[old].nbytes == self.raw.tensors[fresh[0]].nbytes:
             self._in_place[fresh[0]] = (old, len(self.raw.kind))
-        if not fresh and not func._schema.is_mutable and func.namespace != _COLLECTIVES:
+        if facts.silent and not fresh:
             return out
         scratch, ruled = self._profile.scratch(name, args, written), self._profile.ruled_scratch(name, args)
         if not self.keeps_rules:
             scratch, ruled = scratch + [one.nbytes(0) for one in ruled if one.nbytes(0)], []
         self._scratch(scratch, ruled, name, where)
         moved = _traffic((*reads, *written)) - _traffic(unread(func, args, kwargs))
-        self._note_operator(func, name, where, phase, reads, written, args, out, moved)
+        if kept is None or kept.flops is None:
+            flops = operator_flops(func, args, out)
+            if kept is not None:
+                kept.flops = flops
+        else:
+            flops = kept.flops
+        self.raw.operators.append(
+            RawOperator(
+                name=described(func, name, args),
+                module=where,
+                phase=phase,
+                flops=flops,
+                moved_bytes=moved,
+                reads=tuple([self._id_of(tensor) for tensor in reads]),
+                writes=tuple([self._id_of(tensor) for tensor in written]),
+            )
+        )
+        self._event(Kind.OPERATOR, len(self.raw.operators) - 1)
         return out
 
     def _note_views(self, reads: list[torch.Tensor]) -> None:
@@ -321,35 +332,10 @@ class Recorder(TorchDispatchMode):
     def _answered(self, value: Any) -> Any:
         """A host read's answer; tensors of a data-dependent shape are storages like any other."""
         where, phase = self._modules.locate()
-        for tensor in _tensors_in(value):
+        for tensor in tensors_in((value,)):
             if tensor.device.type == "meta" and self._id_of(tensor) < 0:
                 self._allocate(tensor, "host_read", where, phase)
         return value
-
-    def _note_operator(
-        self,
-        func: Any,
-        name: str,
-        where: int,
-        phase: int,
-        reads: list[torch.Tensor],
-        written: list[torch.Tensor],
-        args: tuple[Any, ...],
-        out: Any,
-        moved: int,
-    ) -> None:
-        self.raw.operators.append(
-            RawOperator(
-                name=described(func, name, args),
-                module=where,
-                phase=phase,
-                flops=operator_flops(func, args, out),
-                moved_bytes=moved,
-                reads=tuple(self._id_of(tensor) for tensor in reads),
-                writes=tuple(self._id_of(tensor) for tensor in written),
-            )
-        )
-        self._event(Kind.OPERATOR, len(self.raw.operators) - 1)
 
     # -- the end --------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """Floating-point operations of one operator call, from torch's own formulas."""
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -73,7 +74,14 @@ def described(func: Any, name: str, args: tuple[Any, ...]) -> str:
 def unread(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """Tensors that are handed over and not read: where `out=` has the result put, and what a product with `beta=0` does
     not add (cuBLAS: C need not be valid where beta is 0)."""
-    found = [kwargs[one.name] for one in func._schema.arguments if one.is_out and one.name in kwargs]
+    if not kwargs:
+        return []
+    found = [kwargs[name] for name in _outs(func) if name in kwargs]
     if kwargs.get("beta", 1) == 0 and func._overloadpacket.__name__ in _ADDED:
         found.append(args[0])
     return found
+
+
+@cache
+def _outs(func: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in func._schema.arguments if one.is_out)

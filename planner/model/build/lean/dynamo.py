@@ -92,9 +92,13 @@ def _real() -> ModuleType:
 
 
 def _leave() -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(vars(torch).get("_dynamo"), _Stand):
-        del torch._dynamo  # type: ignore[attr-defined]
+    torch = sys.modules["torch"]
+    if _stands(torch):
+        del torch._dynamo
+
+
+def _stands(torch: ModuleType) -> bool:
+    return isinstance(vars(torch).get("_dynamo"), _Stand)
 
 
 class _Told(importlib.abc.Loader):
@@ -134,14 +138,14 @@ class _Awaits(importlib.abc.MetaPathFinder):
 @contextmanager
 def marks_wait() -> Iterator[None]:
     """Within, marks for torch._dynamo wait until it is imported; nothing changes where it is."""
-    if NAME in sys.modules:
-        yield
-        return
     import torch
 
+    if NAME in sys.modules or _stands(torch):
+        yield
+        return
     if not any(isinstance(finder, _Awaits) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Awaits())
-    torch._dynamo = _Stand()  # type: ignore[assignment,attr-defined]
+    torch._dynamo = _Stand()
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
 """While it imports, transformers is given names instead of packages of which a plan may use nothing.
 
-Of 4 s that importing a class takes torch._dynamo, torch.distributed.tensor with sympy, scipy.optimize and the reading of
-models' files are a half. Only import statements of transformers' own modules are answered so; what they name is fetched
-when it is used (`names.Later`).
+Of what importing a class takes torch._dynamo, torch.distributed.tensor with sympy, scipy.optimize and the reading of
+models' files are a third. Only import statements of transformers' own modules are answered so, and what torch's meta
+kernels import when they run; what they name is fetched when it is used (`names.Later`).
 """
 
 import builtins
