@@ -131,7 +131,7 @@ def class_of(name: str, has_flops: bool) -> OperatorClass:
 
 
 def _attention(name: str) -> Attention | None:
-    """What the recorder wrote behind the name of a fused attention (planner.trace.recording.work: described)."""
+    """What the recorder wrote behind the name of a fused attention (recording.operators.work: described)."""
     kernel, bracket, told = name.partition("[")
     if not bracket or "attention" not in kernel:
         return None

@@ -15,7 +15,7 @@ from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import training_batch
 from gpu_plan.planner.trace.kernels.attention import attention_scratch
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile, CudaProfile, KernelProfile
-from gpu_plan.planner.trace.recording.work import operator_flops
+from gpu_plan.planner.trace.recording.operators.work import operator_flops
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision, Stack

@@ -7,8 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from gpu_plan.planner.trace.recording import meta_results
-from gpu_plan.planner.trace.recording.meta_results import meta_result
+from gpu_plan.planner.trace.recording.operators import meta_results
+from gpu_plan.planner.trace.recording.operators.meta_results import meta_result
 
 aten = torch.ops.aten
 

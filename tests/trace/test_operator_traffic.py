@@ -2,7 +2,7 @@
 
 import torch
 
-from gpu_plan.planner.trace.recording.work import unread
+from gpu_plan.planner.trace.recording.operators.work import unread
 
 ATEN = torch.ops.aten
 X = torch.empty(4, 8, 8, device="meta")

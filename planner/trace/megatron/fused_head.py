@@ -18,7 +18,7 @@ from gpu_plan.planner.trace.megatron.group import GatheredRows, all_sum
 _OPERATORS = torch.library.Library("gpu_plan", "FRAGMENT")
 _OPERATORS.define("head_products(Tensor rows, Tensor weight, Tensor(a!) into) -> ()")
 _OPERATORS.impl("head_products", lambda rows, weight, into: None, "CompositeExplicitAutograd")
-"""A kernel that multiplies rows by words and keeps less than their product (trace/recording/work.py counts it)."""
+"""A kernel that multiplies rows by words and keeps less than their product (recording/operators/work.py counts it)."""
 FUSED = "verl-fused"
 _SPLIT, _SLICE = 1024, 9504
 """Words of one split of the forward pass, and of one slice of the backward pass."""

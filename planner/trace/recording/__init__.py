@@ -1,9 +1,9 @@
 """The recorder: every storage that a step makes on meta, when, why, and when it dies.
 
     recorder, modules, origins       storages; the module that runs, forward and backward; the user's line that runs
-    functions, engine_adds, work     what the planned device would compute, in place where it would be; FLOPs
+    functions, operators/            what the planned device would compute; what one operator makes, and its work
     host_reads, host_read_policies   what a step asks of values: answered by name, or an error
-    fit                              recorded steps to a `StepTrace` whose bytes are linear in the micro batch
+    fit, between                     recorded steps to a `StepTrace` whose bytes are linear in the micro batch
     collection                       no garbage collection meanwhile
 
 `trace`, `generation`, `compile` and `capture` record with it. Imports torch.

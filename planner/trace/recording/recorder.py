@@ -17,12 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from gpu_plan.planner.model.build.lean.imports import dynamo_away
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
-from gpu_plan.planner.trace.recording.engine_adds import ZEROS, done_in_place
-from gpu_plan.planner.trace.recording.facts import facts_of, tensors_in
 from gpu_plan.planner.trace.recording.host_reads import HostReads
-from gpu_plan.planner.trace.recording.meta_results import meta_result
 from gpu_plan.planner.trace.recording.modules import BACKWARD, FORWARD, ModuleTracker
-from gpu_plan.planner.trace.recording.work import described, operator_flops, unread
+from gpu_plan.planner.trace.recording.operators.engine_adds import ZEROS, done_in_place
+from gpu_plan.planner.trace.recording.operators.facts import facts_of, tensors_in
+from gpu_plan.planner.trace.recording.operators.meta_results import meta_result
+from gpu_plan.planner.trace.recording.operators.work import described, operator_flops, unread
 from gpu_plan.planner.trace.rules import Ruled
 
 _GRADIENTS = CATEGORY_INDEX[Category.GRADIENTS]

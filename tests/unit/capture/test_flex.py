@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpu_plan.planner.capture.answers.flex import Flex
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.trace.recording.work import operator_flops
+from gpu_plan.planner.trace.recording.operators.work import operator_flops
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
 BATCH, HEADS, KEY_HEADS, TOKENS, SIZE = 2, 8, 2, 128, 64

@@ -7,8 +7,8 @@ import torch
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.inputs.known import asks_values, written_by
 from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
-from gpu_plan.planner.trace.recording.engine_adds import IN_PLACE_ON_DEVICE
 from gpu_plan.planner.trace.recording.host_reads import READS
+from gpu_plan.planner.trace.recording.operators.engine_adds import IN_PLACE_ON_DEVICE
 
 _SAVING = frozenset(("mm", "addmm", "bmm", "baddbmm", "mul", "div", "convolution", "_grouped_mm"))
 """Operators that keep what they read for backward."""
