@@ -34,6 +34,7 @@ from tests.support.shipped_traces import LORA, book_path, digests, made_with, pa
 
 CLUSTERS: dict[str, Sequence[str]] = {
     "deepseek-ai/DeepSeek-V3": ("4x8xH200", "16x8xH200", "32x8xH100"),
+    "moonshotai/Kimi-K2.5": ("16x8xH200", "32x8xH200", "64x8xH100"),
     "Qwen/Qwen3-235B-A22B": ("4x8xH200", "8x8xH100", "2x8xH200"),
     "openai/gpt-oss-120b": ("8xH100", "2x8xH100", "8xH200"),
     "meta-llama/Llama-4-Scout-17B-16E-Instruct": ("2x8xH100", "4x8xH200"),

@@ -1,5 +1,8 @@
 """Operators of a trace, classified and grouped."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from gpu_plan.planner.speed.operators import OperatorCache, OperatorClass, class_of, collect
@@ -44,6 +47,25 @@ def test_model_flops_leave_out_recomputation_and_the_scores_computed_twice() -> 
 def test_an_embedding_reads_its_rows_not_its_table() -> None:
     trace = trace_of(Op(name="embedding", moved=1e9, moved_per_sample=64.0, writes=((0, 56),)))
     assert collect(trace).bytes(3).tolist() == [2 * 56 * 3]
+
+
+def test_a_strided_copy_has_the_bytes_of_the_smallest_element_that_it_writes() -> None:
+    """Several copies at once, one of which writes two tensors and one nothing."""
+    copies = [Op(name="clone", writes=writes) for writes in (((0, 8),), (), ((0, 8), (0, 16)))]
+    trace = trace_of(*copies, Op(name="mm", writes=((0, 8),)))
+    shapes = ["[4] bfloat16", "[4] float32", "[4, 4] bool", "[4] float32"]
+    each = collect(replace(trace, tensor_shape=shapes), each=True)
+    assert each.item_bytes.tolist() == [2, np.inf, 1, np.inf]
+
+
+def test_what_differs_in_one_flag_alone_is_kept_apart() -> None:
+    """A product of fp32 matrices beside one that reads 16 bits, equal in all else."""
+    shapes = ("[4, 8] float32", "[4, 8] bfloat16", "[4, 8] float32")
+    told = trace_of(
+        *[Op(flops=8.0, writes=((0, 8),), reads=(place,), shapes=(shape,)) for place, shape in enumerate(shapes)]
+    )
+    operators = collect(told)
+    assert sorted(zip(operators.wide.tolist(), operators.count.tolist(), strict=True)) == [(False, 1.0), (True, 2.0)]
 
 
 def test_an_empty_trace_has_no_operators() -> None:
