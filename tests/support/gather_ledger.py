@@ -1,5 +1,6 @@
 """What ZeRO-3's coordinator takes and gives, counted."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -11,16 +12,16 @@ class Ledger:
     taken: int = 0
     peak: int = 0
 
-    def take(self, at: int, elements: int, label: str) -> int:
+    def take(self, at: int, elements: int, label: str, padded: Sequence[int] = ()) -> int:
         self.taken += 1
         self.held[self.taken] = elements
         self.peak = max(self.peak, self.elements)
         return self.taken
 
-    def fetch(self, at: int, elements: int) -> int:
+    def fetch(self, at: int, elements: int, parameter: int) -> int:
         return 0  # partitions lie on the device
 
-    def gather(self, at: int, elements: int, parameters: int) -> None: ...
+    def gather(self, at: int, elements: int, parameters: Sequence[int]) -> None: ...
 
     def limit(self, at: int) -> None: ...
 

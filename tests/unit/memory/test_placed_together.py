@@ -20,7 +20,7 @@ from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero.stage3.hooks import structure
-from gpu_plan.planner.strategy.zero.stage3.hooks.script import Script
+from gpu_plan.planner.strategy.zero.stage3.hooks.script import FETCH, REDUCE, TAKE, Script
 from gpu_plan.planner.strategy.zero.stage3.hooks.structure import scripts
 from gpu_plan.planner.strategy.zero.stage3.hooks.walk import _Walk
 from gpu_plan.planner.trace.events import Category, Kind, StepTrace
@@ -167,25 +167,40 @@ def test_one_walk_serves_ranks_that_offload_otherwise() -> None:
     with walks() as gone:
         for offload in (Offload.NONE, Offload.OPTIMIZER, Offload.ALL):
             Zero3().rank(replace(context(offload=offload), trace=trace))
-    (script,) = scripts(trace).values()
+    ((script, among),) = scripts(trace).values()
     assert len(gone) == 1
     assert sum(map(len, script.sections)) == len(script.acts) > 0
-    assert sum(script.gathers.values()) > 0
+    assert sum(among[4].gathers.values()) > 0
 
 
 @pytest.mark.parametrize("offload", [Offload.NONE, Offload.ALL])
 @pytest.mark.parametrize("overlaps", ["true", "false"])
-def test_one_walk_serves_more_ranks_whose_parts_come_out_even(offload: Offload, overlaps: str) -> None:
-    """Of 2 and 4 ranks every parameter is gathered in as many elements; each has parts and operators of its own."""
+@pytest.mark.parametrize("stack", [Stack.PLAIN, Stack.TRAINER])
+def test_one_walk_serves_any_number_of_ranks(offload: Offload, overlaps: str, stack: Stack) -> None:
+    """Each pads parameters otherwise, has parts and operators of its own, and copies what is not evenly divided."""
     settings = (("zero.param_persistence_threshold", "10"), ("zero.overlap_comm", overlaps))
-    trace = replace(TRACE)
+    trace, worlds = replace(TRACE), (4, 2, 3, 7, 100)
     with walks() as gone:
-        for world in (4, 2):
-            asked = replace(context(world_size=world, offload=offload, settings=settings), trace=trace)
-            shared, asks = Zero3().rank(asked), alone(asked)
+        for world in worlds:
+            asked = context(world_size=world, offload=offload, settings=settings, stack=stack)
+            shared, asks = Zero3().rank(replace(asked, trace=trace)), alone(asked)
             same(shared.stream, asks.stream)
             assert shared.collectives == asks.collectives
-    assert len(gone) == 1 + 2, "one for both, and one of each alone"
+    assert len(gone) == 1 + len(worlds), "one for all of them, and one of each alone"
+
+
+def test_elements_of_a_script_are_those_of_padded_parameters() -> None:
+    """Of 3 ranks, 256 elements are gathered as 258; a bucket of one gradient is copied for it is not evenly divided."""
+    settings = (("zero.param_persistence_threshold", "0"), ("zero.reduce_bucket_size", "100"))
+    trace = tiny_trace([(64, 4)], element_bytes=4)
+    numbers = {}
+    for world in (3, 4):
+        Zero3().rank(replace(context(world_size=world, settings=settings), trace=trace))
+        ((_, among),) = scripts(trace).values()
+        columns = among[world].columns
+        numbers[world] = {kind: set(columns[columns[:, 1] == kind, 2].tolist()) for kind in (TAKE, FETCH, REDUCE)}
+        assert {one.elements for one in among[world].gathers} == {258 if world == 3 else 256}
+    assert numbers == {3: {TAKE: {258}, FETCH: {258}, REDUCE: {258}}, 4: {TAKE: {256}, FETCH: {256}, REDUCE: {0}}}
 
 
 def test_one_walk_serves_traces_whose_hooks_are_alike() -> None:

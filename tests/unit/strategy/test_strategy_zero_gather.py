@@ -1,6 +1,7 @@
 """The model of ZeRO-3's parameter coordinator against a recording of the real one."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,9 +105,9 @@ class Diary(Ledger):
 
     said: list[tuple[str, int]] = field(default_factory=list)
 
-    def take(self, at: int, elements: int, label: str) -> int:
+    def take(self, at: int, elements: int, label: str, padded: Sequence[int] = ()) -> int:
         self.said.append((label, elements))
-        return super().take(at, elements, label)
+        return super().take(at, elements, label, padded)
 
 
 def small(owned: dict[int, list[int]], numel: list[int], **changes: int) -> tuple[Coordinator[int], Diary]:

@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import Generic, TypeVar
 
 from gpu_plan.planner.plain.values import dataclass
-from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gather, Limits, Storage
+from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gathered, Limits, Storage
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 
 At = TypeVar("At")
@@ -57,7 +57,7 @@ class Coordinator(Generic[At]):
     """Parameters of others that each module reads in forward: its own from the first backward on."""
     scale: Sequence[int] = ()
     """Elements of storage that one element of every parameter takes; none: one throughout."""
-    gathers: Counter[Gather] = field(default_factory=Counter)
+    gathers: Counter[Gathered] = field(default_factory=Counter)
     """All-gathers since the last forward began."""
     _recorded: list[int] | None = None
     _complete: bool = False
@@ -172,7 +172,7 @@ class Coordinator(Generic[At]):
             self.pool.ensure(persistent)
         partitions = self._copy_over(at, persistent)
         for parameter in persistent:
-            self._whole[parameter] = self.storage.take(at, self._padded(parameter), PERSISTENT)
+            self._whole[parameter] = self.storage.take(at, self._padded(parameter), PERSISTENT, (parameter,))
         for ticket in partitions:
             self.storage.give(at, ticket)
 
@@ -228,7 +228,7 @@ class Coordinator(Generic[At]):
         world = self.limits.world_size
         if world == 1:
             return []
-        return [self.storage.fetch(at, self._padded(parameter) // world) for parameter in parameters]
+        return [self.storage.fetch(at, self._padded(parameter) // world, parameter) for parameter in parameters]
 
     def _gather(self, at: At, parameters: Sequence[int], *, backward: bool, ahead: bool) -> None:
         absent = [p for p in parameters if p not in self._whole and p not in self._flights]
@@ -248,17 +248,17 @@ class Coordinator(Generic[At]):
     def _call(self, at: At, absent: list[int], in_place: bool, *, backward: bool, ahead: bool) -> None:
         """One all-gather, of parameters of one type."""
         elements = sum(map(self._padded, absent))
-        self.gathers[Gather(elements, backward, ahead, len(absent))] += 1
+        self.gathers[Gathered(tuple(absent), backward, ahead)] += 1
         flight = _Flight(absent, waiting=len(absent))
         if in_place:
             for parameter in absent:
-                self._whole[parameter] = self.storage.take(at, self._padded(parameter), GATHERED)
+                self._whole[parameter] = self.storage.take(at, self._padded(parameter), GATHERED, (parameter,))
             flight.landed = True
         else:
-            flight.buffer = self.storage.take(at, elements, COALESCED)
+            flight.buffer = self.storage.take(at, elements, COALESCED, absent)
         for ticket in self._copy_over(at, absent):
             self.storage.give(at, ticket)
-        self.storage.gather(at, elements, len(absent))
+        self.storage.gather(at, elements, absent)
         for parameter in absent:
             self._flights[parameter] = flight
             if self.pool is not None and parameter in self.persistent:

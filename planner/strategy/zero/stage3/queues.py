@@ -26,6 +26,8 @@ from gpu_plan.planner.memory.schedule import (
     Waits,
 )
 
+GATHERS, REDUCES = "all_gather", "reduce_scatter"
+"""Kinds of what is sent."""
 _REDUCE, _GATHER = 1, 2
 # Gathers and reductions of all ranks share one communicator, whose work runs in the order in which it was issued.
 _NCCL = 3
@@ -69,7 +71,7 @@ class Queues:
     def gather(self, nbytes: int = 0, issued: tuple[int, int] = (0, 0)) -> None:
         """An all-gather, issued by so many operators, fewest and most."""
         if self._overlaps:
-            self._collective(_GATHER, "all_gather", nbytes, issued)
+            self._collective(_GATHER, GATHERS, nbytes, issued)
 
     def limit(self, moment: Moment) -> None:
         """Before a parameter is waited for: the oldest of more open events than may be."""
@@ -113,7 +115,7 @@ class Queues:
         if len(self._reductions) > MAX_OPEN_REDUCTIONS:
             self.streams.host_waits(self._reductions.popleft(), moment)
         if self._overlaps:
-            self._collective(_REDUCE, "reduce_scatter", nbytes, issued)
+            self._collective(_REDUCE, REDUCES, nbytes, issued)
             self._reductions.append(self.streams.record(_REDUCE))
 
     def free_reduced(self) -> Waits | None:

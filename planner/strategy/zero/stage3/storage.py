@@ -1,5 +1,6 @@
 """What ZeRO-3's coordinator takes and gives: where its buffers lie, its bounds, and how it gathers."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from gpu_plan.planner.plain.values import dataclass
@@ -12,11 +13,11 @@ GATHERED, COALESCED, PERSISTENT = "gathered weight", "coalesced all-gather", "pe
 class Storage(Protocol[_At]):
     """Where the coordinator's buffers are put."""
 
-    def take(self, at: _At, elements: int, label: str) -> int:
-        """Allocates; returns a ticket."""
+    def take(self, at: _At, elements: int, label: str, padded: Sequence[int] = ()) -> int:
+        """Allocates; returns a ticket. `padded`: parameters whose elements these are, padded to the ranks' parts."""
         ...
 
-    def fetch(self, at: _At, elements: int) -> int:
+    def fetch(self, at: _At, elements: int, parameter: int) -> int:
         """This rank's partition on the device, copied over where partitions lie on the host; returns a ticket."""
         ...
 
@@ -24,8 +25,8 @@ class Storage(Protocol[_At]):
         """Frees what a ticket stands for."""
         ...
 
-    def gather(self, at: _At, elements: int, parameters: int) -> None:
-        """An all-gather of so many parameters into what was just taken."""
+    def gather(self, at: _At, elements: int, parameters: Sequence[int]) -> None:
+        """An all-gather of these parameters into what was just taken."""
         ...
 
     def limit(self, at: _At) -> None:
@@ -54,3 +55,11 @@ class Gather(NamedTuple):
     backward: bool
     ahead: bool
     parameters: int = 1
+
+
+class Gathered(NamedTuple):
+    """The same by which parameters they are."""
+
+    parameters: tuple[int, ...]
+    backward: bool
+    ahead: bool

@@ -2,7 +2,7 @@
 
 What is gathered, prefetched, released and reduced, and what of it waits for the device, follows from the trace, the
 sizes and the limits. Where the optimizer's state or the partitions lie changes none of it: ranks that differ in that
-alone carry out one script, and so do ranks of more or fewer that pad their partitions to the same sizes.
+alone carry out one script. How many ranks there are says how far parameters are padded, in each act's own number.
 """
 
 from array import array
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import field, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -18,7 +19,10 @@ from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, 
 from gpu_plan.planner.memory.stream.moments import Point
 from gpu_plan.planner.plain.among import among
 from gpu_plan.planner.plain.values import dataclass
-from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gather
+from gpu_plan.planner.strategy.base import nbytes
+from gpu_plan.planner.strategy.zero.stage3.partition import Partitions
+from gpu_plan.planner.strategy.zero.stage3.queues import REDUCES
+from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gather, Gathered
 from gpu_plan.planner.trace.events import IntArray
 
 LABELS = (GATHERED, COALESCED, PERSISTENT)
@@ -56,25 +60,55 @@ class Script:
     """Of frees that wait, by their number: the moment from which on the block serves again, which counts acts."""
     streams: DeviceStreams = field(default_factory=DeviceStreams)
     """What was queued on the device's streams; its moments count acts."""
-    gathers: Counter[Gather] = field(default_factory=Counter)
+    sized: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    """Acts whose elements follow from how far parameters are padded, and these parameters."""
+    sent: list[tuple[str, Callable[[int, int], tuple[int, int]], tuple[int, ...]]] = field(default_factory=list)
+    """What the streams send: its kind, how its operators follow from its parameters and the ranks, the parameters."""
+    gathered: Counter[Gathered] = field(default_factory=Counter)
     """Since the last forward began."""
+    bucketed: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    """The same of reduce-scatters, by the parameters whose gradients they are."""
+    gathers: Counter[Gather] = field(default_factory=Counter)
+    """What was gathered, among so many ranks."""
     reduced: Counter[tuple[int, int]] = field(default_factory=Counter)
     """The same of reduce-scatters, by their elements and gradients."""
-    issued: list[tuple[Callable[[int, int], tuple[int, int]], int]] = field(default_factory=list)
-    """Of what the streams send: how its operators follow from its parameters and the ranks, and its parameters."""
 
-    def among(self, ranks: int) -> "Script":
-        """The same among so many ranks, which pad what they hold to the same sizes."""
-        other, log = copy(self), self.streams.log
-        messages = log.sent[::3]
-        numbers = [
-            number
-            for message, (operators, parameters) in zip(messages, self.issued, strict=True)
-            for number in (message, *operators(parameters, ranks))
-        ]
+    def among(self, parts: Partitions, ranks: int, dtype: str) -> "Script":
+        """As so many ranks carry it out, whose parts these are."""
+        other, padded = copy(self), np.asarray(parts.share, dtype=np.int64) * ranks
+        stored = padded * np.asarray(parts.scale, dtype=np.int64) if parts.scale else padded
+        other.__dict__["columns"] = self._sized(padded, stored, np.asarray(parts.numel, dtype=np.int64))
+        reduces, gathers = padded.tolist().__getitem__, stored.tolist().__getitem__
+        log = replace(self.streams.log, sent=array("q"), messages={})
+        for kind, operators, parameters in self.sent:
+            elements = sum(map(reduces if kind == REDUCES else gathers, parameters))
+            message = log.messages.setdefault((kind, nbytes(elements, dtype)), len(log.messages))
+            log.sent.extend((message, *operators(len(parameters), ranks)))
         other.streams = copy(self.streams)
-        other.streams.log = replace(log, sent=array("q", numbers))
+        other.streams.log = log
+        other.gathers, other.reduced = Counter(), Counter()
+        for call, times in self.gathered.items():
+            elements = sum(map(gathers, call.parameters))
+            other.gathers[Gather(elements, call.backward, call.ahead, len(call.parameters))] += times
+        for bucket, times in self.bucketed.items():
+            other.reduced[sum(map(reduces, bucket)), len(bucket)] += times
         return other
+
+    def _sized(self, padded: IntArray, stored: IntArray, numel: IntArray) -> IntArray:
+        """The acts as [acts, 4], of parameters padded to so many elements, which take so many of the engine's type."""
+        columns = self.columns.copy()
+        if self.sized:
+            acts, groups = zip(*self.sized, strict=True)
+            of = np.fromiter(chain.from_iterable(groups), dtype=np.int64)
+            counts = np.fromiter(map(len, groups), dtype=np.int64)
+            starts = np.cumsum(counts) - counts
+            reduced = np.add.reduceat(padded[of], starts)
+            # One evenly divided gradient is reduced in place.
+            in_place = (counts == 1) & (reduced == np.add.reduceat(numel[of], starts))
+            copied = np.where(in_place, 0, reduced)
+            at = np.asarray(acts, dtype=np.int64)
+            columns[at, 2] = np.where(columns[at, 1] == REDUCE, copied, np.add.reduceat(stored[of], starts))
+        return columns
 
     @cached_property
     def until(self) -> IntArray:

@@ -25,8 +25,9 @@ from gpu_plan.planner.trace.events import IntArray, Kind, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 
 
-class Scripts(dict[tuple[object, int], Script]):
-    """Those of traces that are alike, by all else that they depend on and ranks; whoever makes one adds it."""
+class Scripts(dict[object, tuple[Script, dict[int, Script]]]):
+    """Those of traces that are alike, by all else that they depend on, and each as so many ranks carry it out; whoever
+    makes one adds it."""
 
 
 _KNOWN: WeakValueDictionary[bytes, Scripts] = WeakValueDictionary()

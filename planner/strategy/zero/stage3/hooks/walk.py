@@ -4,8 +4,7 @@ Mirrors deepspeed/runtime/zero/stage3.py: DeepSpeedZeroOptimizer_Stage3 (__add_g
 __reduce_and_partition_ipg_grads) and parameter_offload.py: setup_zero_stage3_hooks.
 """
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.memory.stream.traced import marks
 from gpu_plan.planner.plain.values import dataclass
-from gpu_plan.planner.strategy.base import RankContext, nbytes
+from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.zero.common import ZeroConfig
 from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
@@ -32,7 +31,7 @@ from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
 from gpu_plan.planner.strategy.zero.stage3.hooks.structure import kernels, scripts
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_parameters
 from gpu_plan.planner.strategy.zero.stage3.partition import Partitions, holders
-from gpu_plan.planner.strategy.zero.stage3.queues import Queues
+from gpu_plan.planner.strategy.zero.stage3.queues import GATHERS, REDUCES, Queues
 from gpu_plan.planner.strategy.zero.stage3.storage import GATHERED, Limits
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 from gpu_plan.planner.strategy.zero.stage3.traffic import gathering, reducing
@@ -68,14 +67,16 @@ def script_of(walked: Walked) -> Script:
 
     What passes through swap buffers is walked anew: the buffers' own state says whether it goes on.
     """
+    ranks = walked.context.world_size
     if walked.pool is not None:
-        return _Walk(walked).script()
-    known, ranks = scripts(walked.context.trace), walked.context.world_size
-    key = _key(walked)
-    alike = next((script for (other, _), script in known.items() if other == key), None)
-    if (key, ranks) not in known:
-        known[key, ranks] = _Walk(walked).script() if alike is None else alike.among(ranks)
-    return known[key, ranks]
+        return _Walk(walked).script().among(walked.parts, ranks, walked.dtype)
+    known, key = scripts(walked.context.trace), _key(walked)
+    if key not in known:
+        known[key] = _Walk(walked).script(), {}
+    script, among = known[key]
+    if ranks not in among:
+        among[ranks] = script.among(walked.parts, ranks, walked.dtype)
+    return among[ranks]
 
 
 def _limits(walked: Walked) -> Limits:
@@ -89,11 +90,10 @@ def _limits(walked: Walked) -> Limits:
 
 
 def _key(walked: Walked) -> object:
-    """All that an act depends on but the trace and the number of ranks, to which what is gathered is padded."""
+    """All that an act depends on but the trace, and the ranks to whose number what is gathered is padded."""
     context, parts, config, ranks = walked.context, walked.parts, walked.config, walked.context.world_size
     return (
         parts.numel,
-        tuple(share * ranks for share in parts.share),
         parts.persistent,
         parts.scale,
         parts.trainable,
@@ -109,34 +109,37 @@ def _key(walked: Walked) -> object:
 class _Acts:
     """The coordinator's storage: acts, and what of them waits."""
 
-    def __init__(self, script: Script, queues: Queues, dtype: str, ranks: int) -> None:
+    def __init__(self, script: Script, queues: Queues) -> None:
         self._acts, self._waits, self._queues, self._script = script.acts, script.waits, queues, script
-        self._dtype, self._ranks = dtype, ranks
         self._tickets = 0
         self._gathered: set[int] = set()
         """Tickets of what the computing stream is recorded on when it is freed: parameters of the gathering stream."""
 
-    def take(self, at: Point, elements: int, label: str) -> int:
+    def take(self, at: Point, elements: int, label: str, padded: Sequence[int] = ()) -> int:
         ticket = self._tickets
         self._tickets += 1
         if label == GATHERED:
             self._gathered.add(ticket)
+        if padded:
+            self._script.sized.append((len(self._acts), tuple(padded)))
         self._acts.append((at, TAKE, elements, LABELS.index(label)))
         return ticket
 
-    def fetch(self, at: Point, elements: int) -> int:
+    def fetch(self, at: Point, elements: int, parameter: int) -> int:
         ticket = self._tickets
         self._tickets += 1
-        self._acts.append((at, FETCH, elements * self._ranks, 0))
+        self._script.sized.append((len(self._acts), (parameter,)))
+        self._acts.append((at, FETCH, elements, 0))
         return ticket
 
     def give(self, at: Point, ticket: int) -> None:
         waits = self._queues.free_gathered() if ticket in self._gathered else None
         self._acts.append((at, GIVE, ticket, self.waiting(waits)))
 
-    def gather(self, at: Point, elements: int, parameters: int) -> None:
-        del at
-        self._queues.gather(nbytes(elements, self._dtype), self.issued(gathering, parameters))
+    def gather(self, at: Point, elements: int, parameters: Sequence[int]) -> None:
+        del at, elements
+        self.sends(GATHERS, gathering, parameters)
+        self._queues.gather()
 
     def limit(self, at: Point) -> None:
         self._queues.limit((at, len(self._acts)))
@@ -145,11 +148,10 @@ class _Acts:
         del at
         self._queues.use(landed)
 
-    def issued(self, operators: Callable[[int, int], tuple[int, int]], parameters: int) -> tuple[int, int]:
-        """Operators of a collective, which is sent."""
+    def sends(self, kind: str, operators: Callable[[int, int], tuple[int, int]], parameters: Sequence[int]) -> None:
+        """Something is about to be queued on a stream of its own, if there are any."""
         if self._queues.sends:
-            self._script.issued.append((operators, parameters))
-        return operators(parameters, self._ranks)
+            self._script.sent.append((kind, operators, tuple(parameters)))
 
     def waiting(self, waits: Waits | None) -> int:
         """The number of a wait, which is told until when later on."""
@@ -167,7 +169,7 @@ class _Walk:
         self._walked, self._trace, self._builder, self._parts = walked, trace, walked.builder, walked.parts
         self._script = Script()
         self._queues = Queues(overlaps=walked.config.overlap)
-        self._acts = _Acts(self._script, self._queues, walked.dtype, walked.context.world_size)
+        self._acts = _Acts(self._script, self._queues)
         self._coordinator: Coordinator[Point] = Coordinator(
             numel=walked.parts.numel,
             owned=holders(trace),
@@ -190,7 +192,6 @@ class _Walk:
         self._last_entered = int(np.flatnonzero(trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
         self._bucket: list[int] = []
         self._bucket_elements = 0
-        self._reduced: Counter[tuple[int, int]] = Counter()
         self._kernels = kernels(trace)
 
     def script(self) -> Script:
@@ -206,7 +207,7 @@ class _Walk:
                 coordinator.end_step(nowhere)
                 script.close()
         script.streams = self._queues.streams
-        script.gathers, script.reduced = coordinator.gathers.copy(), self._reduced
+        script.gathered = coordinator.gathers.copy()
         return script
 
     def _run(self, in_pass: Pass) -> None:
@@ -214,7 +215,7 @@ class _Walk:
         start = builder.at_mark(in_pass, Mark.FORWARD)
         self._queues.begin(self._moment(start))
         coordinator.begin(start)
-        self._reduced.clear()
+        self._script.bucketed.clear()
         root_entered, bound = False, self._lets_go()
         places = module_events(trace)
         kinds, subjects = trace.kind[places].tolist(), trace.subject[places].tolist()
@@ -315,14 +316,12 @@ class _Walk:
         """Partitions are interleaved into a new buffer, unless one evenly divided gradient is reduced in place."""
         if not self._bucket:
             return
-        acts, bucket = self._script.acts, self._bucket
-        world = self._walked.context.world_size
-        elements = sum(self._parts.share[index] for index in bucket) * world
-        issued = self._acts.issued(reducing, len(bucket))
-        self._queues.reduce(self._moment(at), nbytes(elements, self._walked.dtype), issued)
-        self._reduced[elements, len(bucket)] += 1
-        copied = elements if len(bucket) > 1 or elements != self._bucket_elements else 0
-        acts.append((at, REDUCE, copied, 0))
+        script, acts, bucket = self._script, self._script.acts, self._bucket
+        self._acts.sends(REDUCES, reducing, bucket)
+        self._queues.reduce(self._moment(at))
+        script.bucketed[tuple(bucket)] += 1
+        script.sized.append((len(acts), tuple(bucket)))
+        acts.append((at, REDUCE, 0, 0))
         for parameter in bucket:
             acts.append((at, PARTITION, parameter, 0))
             if self._parts.numel[parameter] > self._walked.config.reduce_bucket:
