@@ -34,10 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say("interrupted", ExitCode.INTERRUPTED)
     except KeyboardInterrupt:
         return _say("interrupted", ExitCode.INTERRUPTED)
-    except ModuleNotFoundError as problem:
+    except ImportError as problem:
         from gpu_plan.planner.trace.shipped.needed import install_line
 
-        line = install_line(problem.name)
+        line = install_line(problem)
         return _internal(problem, words) if line is None else _say(f"error: {line}", ExitCode.USAGE)
     except Exception as problem:
         return _internal(problem, words)

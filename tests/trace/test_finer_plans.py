@@ -4,11 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from transformers import PreTrainedModel
 
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.search import Found, search
+from gpu_plan.planner.search.training import finer
+from gpu_plan.planner.search.training import task as training_task
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.finer import EXPANDS, grown
 from gpu_plan.planner.search.training.task import TrainingTask
@@ -82,6 +86,25 @@ def test_fewer_layers_are_checkpointed_where_a_sample_may_take_less(provider: Tr
     assert times == sorted(times, reverse=True)
     assert [task.choice(one).checkpoint_every for one in judged] == [1, 2, 4]
     assert judged[1].full_title.endswith("full checkpointing of one layer in 2")
+
+
+def test_a_class_that_checkpoints_all_layers_or_none_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers before 5.9 knows no distance: what nobody asked for is left out, what was asked for is one line."""
+    before = PreTrainedModel._set_gradient_checkpointing
+
+    def older(self, enable: bool = True, gradient_checkpointing_func=None, **_) -> None:  # type: ignore[no-untyped-def]
+        before(self, enable, gradient_checkpointing_func)
+
+    monkeypatch.setattr(PreTrainedModel, "_set_gradient_checkpointing", older)
+    monkeypatch.setattr(finer, "too_slow", lambda *_: None)
+    monkeypatch.setattr(training_task, "too_slow", lambda *_: None)
+    old = TraceProvider(source=resolve(MODEL), device=device_kind(CLUSTER.gpu), attention="sdpa", use_cache=False)
+    found = search(task_of(old, replace(JOB, global_batch=8 * CLUSTER.world_size)))
+    assert found.best is not None
+    assert any("checkpoints all layers or none" in reason for reason in found.inapplicable)
+    said = replace(JOB, checkpointing=Checkpointing.FULL, settings=(("checkpoint.every", "2"),))
+    with pytest.raises(UsageError, match="checkpoints all layers or none"):
+        search(task_of(old, said))
 
 
 def test_a_distance_is_not_tried_where_it_was_said_or_gains_nothing(provider: TraceProvider) -> None:

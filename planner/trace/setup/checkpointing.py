@@ -11,6 +11,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.build.specs import can_checkpoint
 from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.workload.stacks.registry import StackTraits
 from gpu_plan.planner.workload.training import Checkpointing
 
@@ -80,7 +81,7 @@ def _switch_diffusers(model: Any, mode: Checkpointing) -> None:
     if mode is Checkpointing.NONE:
         model.disable_gradient_checkpointing()
     elif mode is Checkpointing.SELECTIVE or not can_checkpoint(model):
-        raise InputError(f"--checkpointing {mode}: {type(model).__name__} does not support it")
+        raise CannotSplitError(f"--checkpointing {mode}: {type(model).__name__} does not support it")
     else:
         model.enable_gradient_checkpointing()
 
@@ -92,7 +93,9 @@ def _arguments(model: Any, mode: Checkpointing, stack: StackTraits | None, reent
     if "value" in inspect.signature(model._set_gradient_checkpointing).parameters:
         # transformers modeling_utils.py: _set_gradient_checkpointing; models written before 4.35 have another form of
         # it, which drops the arguments in silence.
-        raise InputError(f"--checkpointing selective: {type(model).__name__} takes no arguments for checkpointing")
+        raise CannotSplitError(
+            f"--checkpointing selective: {type(model).__name__} takes no arguments for checkpointing"
+        )
     names = (*SAVED_OPERATORS, *(stack.selective_keeps if stack is not None else ()))
     spaces = (torch.ops.aten, torch.ops._c10d_functional)
     operators = [getattr(space, name).default for space in spaces for name in names if hasattr(space, name)]
@@ -127,7 +130,7 @@ def _every_argument(model: Any, every: int) -> dict[str, int]:
     if every == 1:
         return {}
     if "every_n_layers" not in inspect.signature(model._set_gradient_checkpointing).parameters:
-        raise InputError(
+        raise CannotSplitError(
             f"--set checkpoint.every={every}: the installed transformers, or {type(model).__name__}, "
             "checkpoints all layers or none"
         )

@@ -293,6 +293,21 @@ def test_without_torch_another_model_is_one_line(tmp_path):
     assert "pip install 'gpu-plan[trace]'" in done.stderr
 
 
+def test_a_package_that_cannot_be_imported_is_named_in_one_line(tmp_path):
+    """As where transformers is newer than what it needs."""
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").write_text("import some_client_that_is_not_there\n")
+    environment = os.environ | {"GPU_PLAN_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "gpu_plan", "EleutherAI/pythia-70m", "--gpus", "1xT4"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == (
+        "plan: error: transformers, as it is installed, cannot be imported: "
+        "No module named 'some_client_that_is_not_there'"
+    )
+
+
 def test_without_torch_what_is_not_tried_is_said_beside_the_answer(tmp_path):
     """Of shares of samples, which might be faster there, no trace is shipped."""
     words = (LLAMA, "--gpus", "2xT4", "--strategy", "fsdp", "--checkpointing", "full")
