@@ -16,7 +16,12 @@ from gpu_plan.tui.state import State
 
 KEYS = ("s", "S", "o", "c", "C", "m", "M", "i", "I", "z", "Z", "n", "N", "g", "G")
 SIZE = (120, 40)
-PATIENCE = 300.0
+START = 300.0
+"""Seconds that the first picture of all may take."""
+PATIENCE = 20.0
+"""Seconds that a key may take; then it is taken back, as one that is refused."""
+LONGEST = 110.0
+"""Seconds of a series: whatever hangs, the command ends."""
 
 Kind = Literal["replayed", "ahead", "kept", "traced"]
 """`replayed`: evaluated after the key; `ahead`: evaluated before it, while nothing was asked; `kept`: of a state in
@@ -31,6 +36,8 @@ class Change:
     first: float
     exact: float | None = None
     """None where the next key came before."""
+    states_only: bool = False
+    """Whether the first picture was of model states alone."""
 
 
 @dataclass(slots=True)
@@ -71,7 +78,7 @@ class Clock:
         self.start = time.perf_counter()
         self.first: float | None = None
         self.exact: float | None = None
-        self.pressed = self.traced = False
+        self.pressed = self.traced = self.states_only = False
         self.kind: Kind | None = None
 
     async def until(self, name: str, limit: float) -> bool:
@@ -114,15 +121,16 @@ class Clock:
         session = self._session
         self.traced |= session.busy is not None and session.busy.words.startswith("tracing")
         if session.picture is not None and session.picture_of == session.state.focus_command:
-            exact = session.picture.exact
-            self._app.call_after_refresh(self._drawn, session.picture_of, exact)
+            shown = session.picture
+            self._app.call_after_refresh(self._drawn, session.picture_of, shown.exact, shown.states_only)
         self._news.set()
 
-    def _drawn(self, command: str, exact: bool) -> None:
+    def _drawn(self, command: str, exact: bool, states_only: bool) -> None:
         """The screen has been drawn with a picture of `command`."""
         if command != self._session.state.focus_command:
             return
-        self.first = self.first or time.perf_counter()
+        if self.first is None:
+            self.first, self.states_only = time.perf_counter(), states_only
         if exact:
             self.exact = self.exact or time.perf_counter()
             self.visited.add(command)
@@ -131,7 +139,7 @@ class Clock:
 
 async def idle(app: ExplorerApp) -> None:
     """Until everything that was asked for has come."""
-    session, end = app.session, time.monotonic() + PATIENCE
+    session, end = app.session, time.monotonic() + START
     while time.monotonic() < end:
         if session.busy is None and not session.searching and (session.current or session.problem):
             return
@@ -156,7 +164,8 @@ async def press(app: ExplorerApp, clock: Clock, key: str, pause: float) -> Chang
         return None
     kind: Kind = "traced" if clock.traced else clock.kind
     exact = None if clock.exact is None else 1000 * (clock.exact - clock.start)
-    return Change(kind=kind, first=1000 * (clock.first - clock.start), exact=exact)
+    first = 1000 * (clock.first - clock.start)
+    return Change(kind=kind, first=first, exact=exact, states_only=clock.states_only)
 
 
 async def press_keys(model: str, gpus: str, *, changes: int, pause: float) -> Series:
@@ -169,7 +178,8 @@ async def press_keys(model: str, gpus: str, *, changes: int, pause: float) -> Se
         clock = Clock(app)
         worker = psutil.Process(app._processes[0].pid)
         replaying, showing = sum(worker.cpu_times()[:2]), time.process_time()
-        while series.keys < changes:
+        end = time.monotonic() + LONGEST
+        while series.keys < changes and time.monotonic() < end:
             state = app.session.state
             found = await press(app, clock, dice.choice(KEYS), pause)
             if found is not None:
@@ -206,6 +216,8 @@ def figures(changes: list[Change]) -> dict[str, object]:
     """Milliseconds of the first picture, and of the exact one where it came before the next key."""
     exact = [change.exact for change in changes if change.exact is not None]
     result: dict[str, object] = {"changes": len(changes), "first_picture_ms": spread([c.first for c in changes])}
+    if any(change.states_only for change in changes):
+        result["first_of_model_states"] = sum(change.states_only for change in changes)
     return result | ({"exact_picture_ms": spread(exact), "exact_in_time": len(exact)} if exact else {})
 
 

@@ -3,8 +3,8 @@
 The application runs without a terminal, with its real planner processes. Each change is one key of a fixed
 pseudo-random sequence, every key as likely as every other: strategy, offload, checkpointing, micro batch,
 accumulation, optimizer, number and kind of GPUs. A change counts from the key's event until the screen has been drawn
-with the first picture of the new state (the tensors' sums), and until it has been drawn with the exact one (the
-allocator simulated). There are two series of the same keys:
+with the first picture of the new state (the tensors' sums, or model states alone where those are waited for), and until
+it has been drawn with the exact one (the allocator simulated). There are two series of the same keys:
 
 without_pause        the next key comes as soon as the first picture stands: nothing can be worked out ahead
 three_keys_a_second  the next key comes a third of a second after the last one, or when its first picture stands; in
@@ -22,62 +22,28 @@ less.
 import asyncio
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
-import time
 
+from benchmarks.explorer.evaluated import evaluated
 from benchmarks.places import RESULTS
-from gpu_plan.planner.errors import PlanError
-from gpu_plan.planner.trace.provider import TraceProvider
-from gpu_plan.tui.engine.evaluate import Replays
-from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, UntracedError
 from gpu_plan.tui.start import draw_at_once
-from gpu_plan.tui.state import State
 
 RESULT = RESULTS / "explorer.json"
 CHANGES = 200
-OPTIONS = ("strategy", "offload", "checkpointing", "micro-batch", "micro-batch", "grad-accum", "optimizer", "gpus")
-SHOWN = {"offload": "none", "checkpointing": "none", "optimizer": "adamw"}
 PAUSES = {"without_pause": 0.0, "three_keys_a_second": 1 / 3}
 MODELS = (("meta-llama/Llama-3.1-8B", "8xH100"), ("meta-llama/Llama-3.1-405B", "16x8xH100"))
 
 
-def evaluated(model: str, gpus: str) -> dict[str, object]:
-    """Processor milliseconds of the replaying process alone, over as many changes: no screen, no other process.
-
-    Every state is evaluated anew; what a strategy made of a trace is kept for the next micro batch, as in the explorer.
-    """
-    tracing, replays = Replays(Providers(TraceProvider)), Replays(Providers(KeptTraces))
-    dice, state = random.Random(6), State(model=model, gpus=gpus).trying("strategy", "fsdp").trying("micro-batch", "1")
-    times: list[tuple[float, float]] = []
-    while len(times) < CHANGES:
-        name, forward = dice.choice(OPTIONS), dice.random() < 0.6
-        state = state.more_gpus(forward) if name == "gpus" else state.stepped(name, forward, shown=SHOWN.get(name))
-        if int(state.value("micro-batch") or 1) > 64 or int(state.gpus.split("x")[0]) > 64:
-            state = state.trying("micro-batch", "1").with_gpus(gpus)
-        try:
-            replays.take(tracing.parcel(state.focus_request, lambda _: None, lambda: None))
-        except PlanError:
-            continue  # What the planner refuses has no picture.
-        began, marks = time.process_time(), []
-        try:
-            for _ in replays.pictures(state.focus_request):
-                marks.append(1000 * (time.process_time() - began))
-        except UntracedError:
-            continue  # Stages take several traces, which the explorer's planner makes one after the other.
-        times.append((marks[0], marks[-1]))
+def processor_time(model: str, gpus: str) -> dict[str, object]:
+    """Milliseconds of the replaying process alone, and how many states were at hand, traced, refused."""
     from benchmarks.explorer.keys import spread
 
-    first, exact = zip(*times, strict=True)
-    return {
-        "model": model,
-        "gpus": gpus,
-        "changes": len(times),
-        "first_picture_ms": spread([*first]),
-        "exact_picture_ms": spread([*exact]),
-    }
+    times = evaluated(model, gpus, CHANGES)
+    told: dict[str, object] = {"model": model, "gpus": gpus, "keys": CHANGES, "states": dict(times.counts)}
+    found = {"first": times.first, "sums": times.sums, "exact": times.exact, "exact_behind_trace": times.behind_trace}
+    return told | {f"{name}_picture_ms": spread(values) for name, values in found.items() if values}
 
 
 _IMPORT = "import textual.app, textual.widgets"
@@ -128,7 +94,7 @@ async def main() -> None:
     from benchmarks.explorer.keys import press_keys, told
 
     result: dict[str, object] = {"processors": os.cpu_count(), "first_paint_processor_time": first_paint()}
-    result["evaluation_processor_time_ms"] = [evaluated(*model) for model in MODELS]
+    result["evaluation_processor_time_ms"] = [processor_time(*model) for model in MODELS]
     write(result)
     if "--processor-time" in sys.argv:
         return

@@ -59,6 +59,34 @@ def test_a_training_step_that_nobody_traced_is_said_to_be_missing(strategy):
         list(Evaluations(kept_alone=True).of(request).pictures(request))
 
 
+def test_what_model_states_decide_is_drawn_before_a_trace_is_made():
+    """The model is known, the step with checkpointing is not: its states alone are a lower bound, told as such."""
+    state = State(model=str(EXAMPLES / "tiny-llama"), gpus="2xT4", no_cache=True).trying("strategy", "fsdp")
+    maker, reader = Evaluations(kept_alone=False), Evaluations(kept_alone=True)
+    first, other = (state.trying("checkpointing", kind).focus_request for kind in ("none", "full"))
+    handed_over(maker, reader, first)
+    pictures = reader.of(other).pictures(other)
+    states = next(pictures)
+    assert (states.states_only, states.exact) == (True, False)
+    with pytest.raises(UntracedError):
+        next(pictures)
+    reader.take(maker.of(other).parcel(other, nothing, nothing))
+    *_, exact = reader.of(other).pictures(other)
+    assert not exact.states_only
+    least, found = (only(picture.document).memory for picture in (states, exact))
+    assert 0 < least.at_peak.parameters <= found.at_peak.parameters
+    assert least.peak_allocated_bytes < found.peak_allocated_bytes
+
+
+def test_every_stage_of_a_pipeline_is_handed_over():
+    state = State(model=str(EXAMPLES / "tiny-llama"), gpus="2xT4", no_cache=True)
+    state = state.trying("strategy", "pp").trying("micro-batch", "1").trying("grad-accum", "2")
+    exact = handed_over(Evaluations(kept_alone=False), Evaluations(kept_alone=True), state.focus_request)
+    candidate = only(exact.document)
+    assert exact.exact
+    assert [stage.rank for stage in candidate.stages] == [0, 1]
+
+
 @pytest.mark.parametrize("state", WAYS)
 def test_pictures_of_generations_are_what_the_command_line_says(state):
     maker, reader = Evaluations(kept_alone=False), Evaluations(kept_alone=True)

@@ -113,6 +113,14 @@ def test_no_drawing_is_wider_than_its_widget(width, plain):
             assert text.plain.isascii(), text.plain
 
 
+def test_figures_of_model_states_alone_are_told_as_such():
+    shown = scene()
+    sums, states = (replace(shown.picture, exact=False, states_only=alone) for alone in (False, True))
+    told = [drawing.verdict_text(replace(shown, picture=one), 120).plain.splitlines()[1] for one in (sums, states)]
+    assert told[1] == f"{told[0]} by model states alone"
+    assert "at least" in told[0]
+
+
 @pytest.mark.parametrize("width", [72, 80, 120, 200])
 @pytest.mark.parametrize("ram", [100, 40, 5, None])
 @pytest.mark.parametrize("plain", [False, True])

@@ -203,14 +203,18 @@ def _answer(worker: Worker, ask: Ask, send: Send) -> None:
         send(Reply(number=ask.number, kind="broken", text=f"{type(fault).__name__}: {fault}"))
 
 
+def without_pauses() -> None:
+    """What imports leave behind never becomes garbage: walking it would only add pauses."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
 def main() -> None:
     """Entry of the process."""
     # Libraries that print must neither break the stream of replies nor the explorer's screen.
     target = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # What imports leave behind never becomes garbage: walking it would only add pauses.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    without_pauses()
     if sys.argv[1] == "search":
         os.nice(_STEPS_BACK)
     try:

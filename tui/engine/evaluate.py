@@ -20,8 +20,9 @@ from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.options.training.workload import make_workload
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine, workload_document
 from gpu_plan.planner.plan.drawn.lanes import lanes_of
-from gpu_plan.planner.search.document import candidate_of, model_facts, tensor_lines
+from gpu_plan.planner.search.document import candidate_of, memory_figures, model_facts, tensor_lines
 from gpu_plan.planner.search.reasons import failure, fragmented
+from gpu_plan.planner.search.shown.sections import Sections
 from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.ranks.told import ranks_of
@@ -33,9 +34,10 @@ from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.workload.training import Workload
 from gpu_plan.reports.plan.added.rank_words import place_words
 from gpu_plan.tui.engine.columns import columns
-from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, Watched
-from gpu_plan.tui.engine.kept.streams import KeptEvaluator, StreamCache
+from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, UntracedError, Watched
+from gpu_plan.tui.engine.kept.streams import KeptEvaluator, PipelineCache, StreamCache
 from gpu_plan.tui.engine.messages import Picture, RankClass, TracePayload
+from gpu_plan.tui.engine.states import judged_states
 
 if TYPE_CHECKING:
     from gpu_plan.tui.engine.kept.captures import Captures
@@ -45,6 +47,9 @@ T = TypeVar("T", bound=TraceProvider)
 
 _KINDS = 5
 """Kinds of rank that are drawn."""
+
+_LONG = 30_000
+"""Events of a step whose layout is waited for: model states are shown before it."""
 
 Breakable = Callable[[], AbstractContextManager[None]]
 """Around long work that keeps nothing half done: a newer question may end it."""
@@ -58,7 +63,8 @@ class Setup:
     cluster: Cluster
     spec: ModelSpec
     workload: Workload
-    evaluator: Evaluator
+    evaluator: KeptEvaluator
+    provider: Watched
     family: Family
     batch: Batch
     request: Request
@@ -71,14 +77,18 @@ class Replays(Generic[T]):
         self, providers: Providers[T], captures: "Captures | None" = None, breakable: Breakable = nullcontext
     ) -> None:
         self._providers, self._captures, self._breakable = providers, captures, breakable
-        self._streams, self._speed = StreamCache(), RooflineModel()
+        self._streams, self._pipelines, self._speed = StreamCache(), PipelineCache(), RooflineModel()
 
     def pictures(self, request: Request) -> Iterator[Picture]:
-        """The picture from sums alone, then the exact one, then that with every kind of rank where they are not alike.
-        Raises PlanError as the main job, or UntracedError."""
+        """The picture from sums alone, then the exact one, then that with every kind of rank where they are not alike;
+        before them that of model states alone, where sums would be waited for. Raises PlanError as the main job, or
+        UntracedError."""
         setup = self._setup(request)
-        # Reading a trace is not broken off: whoever keeps it would lose it.
-        setup.evaluator.provider.trace(setup.evaluator.variant(setup.family), setup.batch.micro_batch)
+        if self._waits(setup):
+            with self._breakable():
+                states = _of_states(setup)
+            if states is not None:
+                yield states
         with self._breakable():
             judgement = setup.evaluator.judge(setup.family, setup.batch)
             reason = failure(setup.evaluator, judgement)
@@ -99,6 +109,21 @@ class Replays(Generic[T]):
         if kinds:
             yield replace(exact, ranks=kinds)
 
+    @staticmethod
+    def _waits(setup: Setup) -> bool:
+        """Whether the trace has to be made, or a long step to be laid out."""
+        evaluator, family, batch = setup.evaluator, setup.family, setup.batch
+        if _is_staged(family):
+            return True
+        try:
+            # Reading a trace is not broken off: whoever keeps it would lose it.
+            trace = evaluator.provider.trace(evaluator.variant(family), batch.micro_batch)
+        except UntracedError:
+            return True
+        return len(trace.kind) * min(batch.accumulation_steps, 2) > _LONG and not evaluator.has_plan(
+            family, batch, trace
+        )
+
     def tensors(self, request: Request) -> tuple[TensorLine, ...]:
         """All tensors at the peak of the exact picture. Raises as `pictures`."""
         setup = self._setup(request)
@@ -109,11 +134,13 @@ class Replays(Generic[T]):
         """The traces that a request's picture replays. Raises as `pictures`, and whatever `check` does."""
         setup = self._setup(request, note, check)
         evaluator, batch = setup.evaluator, setup.batch
-        needed = parts(evaluator, setup.family, batch)
-        made = [(variant.key(), evaluator.provider.trace(variant, batch.micro_batch)) for variant in needed]
+        for variant in () if _is_staged(setup.family) else parts(evaluator, setup.family, batch):
+            evaluator.provider.trace(variant, batch.micro_batch)
+        if _is_staged(setup.family) or setup.workload.settings:
+            evaluator.judge(setup.family, batch)  # which stages, and what is evaluated between steps, only this asks
         if self._captures is not None and setup.source.kind == "script":
             return self._captures.parcel(request)
-        traces = tuple((key, dump(trace)) for key, trace in made)
+        traces = tuple((key, dump(trace)) for key, trace in setup.provider.used())
         return TracePayload(request=request, spec=setup.spec, traces=traces)
 
     def take(self, parcel: TracePayload) -> None:
@@ -157,6 +184,7 @@ class Replays(Generic[T]):
             stored=None if source.stored is None else frozenset(source.stored.by_dtype),
         )
         evaluator.kept_streams = self._streams
+        evaluator.kept_pipelines = self._pipelines.get(provider.inner, request.gpus, workload)
         family = next(families(workload, cluster, spec.can_checkpoint), None)
         if family is None:
             raise UsageError("no kind of plan is left by these options: change one of them")
@@ -165,16 +193,36 @@ class Replays(Generic[T]):
         if refusal is not None:
             raise UsageError(f"{family.strategy.title}: {refusal}: change that option or leave it out")
         return Setup(
-            source=source, cluster=cluster, spec=spec, workload=workload, evaluator=evaluator, family=family,
-            batch=batch, request=request,
+            source=source, cluster=cluster, spec=spec, workload=workload, evaluator=evaluator, provider=provider,
+            family=family, batch=batch, request=request,
         )  # fmt: skip
 
 
-def _document(setup: Setup, judgement: StepJudgement, reason: str | None) -> PlanDocument:
-    """`reason`: why the tensors alone already say no."""
+def _is_staged(family: Family) -> bool:
+    """Whether ranks hold stages, or Megatron-core's parts: each is traced for itself."""
+    return family.pipeline is not None or family.layout is not None
+
+
+def _of_states(setup: Setup) -> Picture | None:
+    """What model states alone decide; None where they are not known without a trace."""
+    judged, task = judged_states(setup.evaluator, setup.family, setup.batch), TrainingTask(setup.evaluator)
+    if judged is None:
+        return None
+    told = Sections(
+        memory=memory_figures(judged, task.host(judged)),
+        speed=None,
+        details=task.details(judged, lost=True, best=False),
+        explain=None,
+    )
+    document = _document(setup, judged, failure(setup.evaluator, judged), told)
+    return Picture(document=document, exact=False, states_only=True, ranks=_ranks(judged)[:1])
+
+
+def _document(setup: Setup, judgement: StepJudgement, reason: str | None, told: Sections | None = None) -> PlanDocument:
+    """`reason`: why the tensors alone already say no. `told`: what is said of it in place of all that can be."""
     if reason is None and judgement.verdict == "no":
         reason = fragmented(judgement)
-    candidate = candidate_of(TrainingTask(setup.evaluator), judgement, reason)
+    candidate = candidate_of(TrainingTask(setup.evaluator), judgement, reason, ahead=lambda: told)
     return PlanDocument(
         command=setup.request.command,
         created_with=dict(versions()),

@@ -75,6 +75,8 @@ class Picture:
     """With that configuration alone."""
     exact: bool
     """Whether the allocator was simulated; else the figures are the tensors' sums, a lower bound."""
+    states_only: bool = False
+    """Whether they are those of model states alone, a lower bound before anything is traced or laid out."""
     columns: Columns | None = None
     ranks: tuple[RankClass, ...] = ()
     lanes: tuple[Lane, ...] = ()

@@ -112,7 +112,10 @@ def verdict_text(scene: Scene, width: int) -> Text:
     text.append("  " + scene.safe(words.strategy_words(choice)), style="bold")
     text.append(f"  {scene.safe(words.shape_words(candidate)[0])}", style="dim")
     lines = [cut(text, width, scene.ascii_only)]
-    pieces = words.memory_words(memory) if certain else [f"at least {words.gib(memory.device_used_bytes)} GiB"]
+    least = f"at least {words.gib(memory.device_used_bytes)} GiB"
+    if scene.picture is not None and scene.picture.states_only:
+        least += " by model states alone"
+    pieces = words.memory_words(memory) if certain else [least]
     lines.append(_joined(scene, pieces, width))
     if candidate.speed is not None:
         lines.append(_joined(scene, words.rate_words(candidate), width))

@@ -49,7 +49,7 @@ class Watched:
 
     inner: Provider
     check: Callable[[], None]
-    _used: dict[int, StepTrace] = field(default_factory=dict)
+    _used: dict[tuple[str, int], tuple[str, StepTrace]] = field(default_factory=dict)
 
     def spec(self) -> ModelSpec:
         self.check()
@@ -58,7 +58,7 @@ class Watched:
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         self.check()
         found = self.inner.trace(variant, micro_batch)
-        self._used[id(found)] = found
+        self._used[variant.key(), id(found)] = variant.key(), found
         return found
 
     def static_trace(self, regime: Regime) -> StepTrace:
@@ -67,7 +67,11 @@ class Watched:
 
     def assumptions(self) -> tuple[list[str], list[str]]:
         """Of the traces that this question used."""
-        return assumptions_of(self._used.values())
+        return assumptions_of({id(trace): trace for _, trace in self._used.values()}.values())
+
+    def used(self) -> tuple[tuple[str, StepTrace], ...]:
+        """Each trace that this question used, behind the key of its variant."""
+        return tuple(self._used.values())
 
 
 class Providers(Generic[T]):

@@ -5,12 +5,18 @@ from dataclasses import fields, replace
 
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator
+from gpu_plan.planner.search.training.piped.step import Kept
 from gpu_plan.planner.strategy.base import RankPlan
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.provider import Provider
 from gpu_plan.planner.workload.training import Workload
+from gpu_plan.tui.engine.kept.recent import Recent
 
 KEPT_BYTES = 192 * 2**20
 """Of arrays in the streams that are kept, at most; the newest stays whatever it takes."""
+
+_PIPELINES = 3
+"""Of one job: each has a stream for each of its ranks."""
 
 Key = tuple[object, ...]
 
@@ -44,6 +50,22 @@ class StreamCache:
             self._taken -= gone
 
 
+class PipelineCache:
+    """Ranks of pipelines, for every configuration that asks the same of one provider's traces."""
+
+    def __init__(self) -> None:
+        self._kept: Recent[tuple[Provider, Kept]] = Recent()
+
+    def get(self, provider: Provider, gpus: str, workload: Workload) -> Kept:
+        """What is kept of one job's pipelines, the last few of them. A provider is kept beside, so that no other has
+        its id."""
+        key = (id(provider), gpus, _unsearched(workload))
+        _, found = self._kept.get(key, lambda: (provider, {}))
+        while len(found) > _PIPELINES:
+            del found[next(iter(found))]
+        return found
+
+
 def _array_bytes(plan: RankPlan) -> int:
     stream = plan.stream
     arrays = (
@@ -59,11 +81,18 @@ class KeptEvaluator(Evaluator):
 
     kept_streams: StreamCache
 
-    def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
+    def has_plan(self, family: Family, batch: Batch, trace: StepTrace) -> bool:
+        """Whether what the strategy makes of the trace is kept."""
+        return self.kept_streams.get(self._key(family, batch, trace)) is not None
+
+    def _key(self, family: Family, batch: Batch, trace: StepTrace) -> Key:
         context = self.context(family, min(batch.accumulation_steps, 2), trace)
         asked = tuple(getattr(context, field.name) for field in fields(context) if field.name != "trace")
         # A plan holds its trace, so that the id stays its own for as long as the plan is kept.
-        key = (family.strategy.name, id(trace), asked, _unsearched(self.workload))
+        return (family.strategy.name, id(trace), asked, _unsearched(self.workload))
+
+    def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
+        key = self._key(family, batch, trace)
         found = self.kept_streams.get(key)
         if found is None:
             found = super()._plan(family, batch, trace)

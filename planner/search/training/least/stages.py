@@ -39,8 +39,7 @@ def least(evaluator: Evaluator, family: Family, cuts: list[Batch]) -> Least:
     """Over the cuts, smallest micro batch first."""
     pipeline = family.pipeline
     assert pipeline is not None
-    name = family.strategy.traits.unpiped or unsharded(1).name
-    alone = replace(family, strategy=STRATEGIES[name], pipeline=None)
+    alone = _alone(family)
     states = _held(evaluator, family, alone, evaluator.judge_states(alone, cuts[0]))
     states += min(_received(evaluator, family, batch) for batch in cuts)
     if states > evaluator.capacity_bytes:
@@ -58,6 +57,19 @@ def least(evaluator: Evaluator, family: Family, cuts: list[Batch]) -> Least:
         seconds = shortest(pipeline.degree, batch.accumulation_steps, pipeline.virtual_stages, whole) / samples
         best = seconds if best is None else min(best, seconds)
     return Least(seconds=best, bytes=states)
+
+
+def states(evaluator: Evaluator, family: Family, batch: Batch) -> tuple[StepJudgement, int]:
+    """The states of one copy alone, and bytes of a rank's at least, with what stands outside the allocator."""
+    alone = _alone(family)
+    judged = evaluator.judge_states(alone, batch)
+    return judged, _held(evaluator, family, alone, judged) + _received(evaluator, family, batch)
+
+
+def _alone(family: Family) -> Family:
+    """The family that it comes to without stages."""
+    name = family.strategy.traits.unpiped or unsharded(1).name
+    return replace(family, strategy=STRATEGIES[name], pipeline=None)
 
 
 def shortest(ranks: int, micro_batches: int, virtual: int, whole: float) -> float:
