@@ -55,11 +55,17 @@ def limits(evaluator: GenerationEvaluator, plan: GenerationJudgement, positions:
         if first * step + more < most and _fits(at_context(first)):
             context = _largest(at_context, first, most // step + 1) * step + more
     many = max(workload.batch, min(MOST_BATCH, MOST_TOKENS // workload.context))
-    if _fits(at_batch(many)):
+    if not _too_many(plan, many) and _fits(at_batch(many)):
         batch, bounds["max_batch"] = many, "searched"
     else:
         batch, bounds["max_batch"] = _largest(at_batch, workload.batch, many), "memory"
     return Limits(max_context=context, max_batch=batch, bounds=bounds)
+
+
+def _too_many(plan: GenerationJudgement, batch: int) -> bool:
+    """Whether the caches of so many samples alone are more than the device holds, by far: what a cache has that does not
+    grow with the batch is a small part of it."""
+    return plan.kv_cache_bytes * batch > 2 * plan.capacity_bytes * plan.batch
 
 
 def held_by_devices(evaluator: GenerationEvaluator, layout: Layout, size: str) -> GenerationJudgement | None:

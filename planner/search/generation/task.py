@@ -150,7 +150,9 @@ class GenerationTask:
         offloaded = judgement.cpu_bytes or judgement.disk_bytes
         found = NO_LIMITS
         if best and self.bounded and judgement.verdict == "fits" and not offloaded:
-            found = limits(self.evaluator, judgement, self.evaluator.provider.spec().max_positions)
+            provider = self.evaluator.provider
+            with provider.held():
+                found = limits(self.evaluator, judgement, provider.spec().max_positions)
         return Details(
             command=prompts_command(self.command) if best else None,
             placement=judgement.placement,

@@ -1,6 +1,7 @@
 """What an evaluation asks of a model that generates."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from gpu_plan.planner.model.quantization import Scheme
@@ -27,6 +28,9 @@ class Generations(Protocol):
 
     def trace(self, variant: GenerationVariant) -> StepTrace:
         """The generation that `variant` describes."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Within, several sizes of one rank's part are asked for, one after the other."""
 
     def assumptions(self) -> tuple[list[str], list[str]]:
         """Host reads that were answered, and notes."""

@@ -1,6 +1,7 @@
 """Gives traces of generations: from memory, from the cache, or by tracing, and only then imports torch (I/O)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ class GenerationProvider:
     _merged: frozenset[str] | None = None
     _packed: frozenset[str] | None = None
     _session: "GenerationSession | None" = None
+    _holding: ExitStack | None = None
+    """Whatever `held` keeps open."""
 
     def spec(self) -> ModelSpec:
         """Parameters and identity of the built model, in the weight type."""
@@ -49,6 +52,8 @@ class GenerationProvider:
         """Parameters that loading puts together from several of the checkpoint's tensors."""
         if self._merged is None:
             self._merged = self._entries().names("merged", lambda: self._open_session().merged())
+            if self._session is not None:
+                self.packed()  # a server may ask for them: the model is not built again for it
         return self._merged
 
     def packed(self) -> tuple[ParameterSpec, ...]:
@@ -82,6 +87,15 @@ class GenerationProvider:
         self._sizes.add(variant, made)
         return made
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within, several sizes of one rank's part are asked for: whatever has to be built for them is built once."""
+        with ExitStack() as self._holding:
+            if self._session is not None:
+                self._holding.enter_context(self._session.held())
+            yield
+        self._holding = None
+
     def assumptions(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
         return assumptions_of(self._traces.values())
@@ -93,6 +107,8 @@ class GenerationProvider:
             from gpu_plan.planner.trace.generation.session import GenerationSession
 
             self._session = GenerationSession(self.source, self.device, self.attention, self.dtype, self.scheme)
+            if self._holding is not None:
+                self._holding.enter_context(self._session.held())
         return self._session
 
     def _entries(self) -> Entries:

@@ -1,6 +1,7 @@
 """Where torch comes in: builds the model that is to generate, and records its generations."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +51,10 @@ class GenerationSession:
         self._whole_ends = False
         """Whether runs of several kinds of blocks are folded between whole units, not between blocks."""
         self._notes: list[str] = []
+        self._held: contextlib.ExitStack | None = None
+        """The group of ranks that `held` leaves open."""
+        self._held_part: tuple[tuple[int, int, int], Any] | None = None
+        """Degrees and stage of the part that was built in it."""
         self._id = source.id
         self._config = {key: value for key, value in source.config.items() if key not in _QUANTISATION}
         self._attention, self._dtype = attention, getattr(torch, dtype)
@@ -103,8 +108,45 @@ class GenerationSession:
                 self._notes.append(_why_unfolded(reason))
         return self._recorded(model, variant)
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Within, a rank's part is built once for all its sizes: its group stays open until another one is asked for."""
+        with contextlib.ExitStack() as self._held:
+            try:
+                yield
+            finally:
+                self._held_part = None
+        self._held = None
+
+    @contextlib.contextmanager
+    def _in_part(self, variant: GenerationVariant) -> Iterator[Any]:
+        """The rank's part of the model, within its ranks: a part remembers its group, and lives no longer."""
+        key = (variant.tensor_parallel, variant.pipeline_parallel, variant.stage)
+        if self._held is None or variant.ranks == 1:
+            if self._held is not None:
+                self._let_go()
+            with ranks(variant.ranks, variant.stage):
+                yield self._part(variant)
+            return
+        if self._held_part is None or self._held_part[0] != key:
+            self._let_go()
+            self._held.enter_context(ranks(variant.ranks, variant.stage))
+            self._held_part = key, self._part(variant)
+        model = self._held_part[1]
+        if variant.pipeline_parallel > 1:
+            model._pp_batch = variant.batch
+        try:
+            yield model
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        assert self._held is not None
+        self._held_part = None
+        self._held.close()
+
     def _part(self, variant: GenerationVariant) -> Any:
-        """The rank's part of the model, within its ranks: a part remembers its group and is built for each trace."""
         if variant.ranks == 1:
             return self._model
         if variant.pipeline_parallel > 1:
@@ -153,10 +195,8 @@ class GenerationSession:
         InputError, or CannotSplitError where a rank's part has them, which leaves the whole model's plans.
         """
         try:
-            with ranks(variant.ranks, variant.stage):
-                model = self._part(variant)
-                with received(model):
-                    return self._recorded(model, variant)
+            with self._in_part(variant) as model, received(model):
+                return self._recorded(model, variant)
         except PlanError:
             raise
         except Exception as problem:

@@ -1,6 +1,7 @@
 """Generations that stay in memory between questions, with what each question may do about a missing one."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -68,6 +69,9 @@ class WatchedGenerations:
         found = self.inner.trace(variant)
         self.used[variant.key()] = found
         return found
+
+    def held(self) -> AbstractContextManager[None]:
+        return self.inner.held()
 
     def assumptions(self) -> tuple[list[str], list[str]]:
         """Of the traces that this question used."""

@@ -1,9 +1,12 @@
 """Puts FP8 and MXFP4 layers into a model: through transformers' own quantizers, which need no GPU for that."""
 
+import inspect
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
+from transformers.integrations import finegrained_fp8, moe
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssMLP
 from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
@@ -39,7 +42,7 @@ def replace_fp8(model: Any, scheme: Scheme, target: Target) -> Replaced:
         "weight_block_size": scheme.block,
     }
     quantizer = FineGrainedFP8HfQuantizer(FineGrainedFP8Config.from_dict(config), pre_quantized=True)
-    with quiet_logs():
+    with quiet_logs(), mock.patch.object(finegrained_fp8, "use_experts_implementation", _wrapped_once):
         _refused_in_one_line(quantizer, model, scheme)
     use_meta_kernels()
     layers = elements = 0
@@ -51,6 +54,16 @@ def replace_fp8(model: Any, scheme: Scheme, target: Target) -> Replaced:
     linears = [module for module in model.modules() if isinstance(module, Fp8LinearMeta)]
     deepgemm = bool(linears) and linears[0].quantises_first
     return layers, elements, _DEEPGEMM if deepgemm else _TRITON, []
+
+
+def _wrapped_once(*, experts_class: type[nn.Module], **options: Any) -> type[nn.Module]:
+    """transformers wraps its one class of FP8 experts anew for every layer, around what it wrapped for the one before:
+    the sixtieth runs sixty, and those of the next model all of them (integrations/finegrained_fp8.py:
+    replace_with_fp8_linear). Here each wraps the class as it is written, to the same values."""
+    for name in ("__init__", "forward"):
+        setattr(experts_class, name, inspect.unwrap(getattr(experts_class, name)))
+    wrapped: type[nn.Module] = moe.use_experts_implementation(experts_class=experts_class, **options)
+    return wrapped
 
 
 def _refused_in_one_line(quantizer: FineGrainedFP8HfQuantizer, model: Any, scheme: Scheme) -> None:
