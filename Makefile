@@ -30,7 +30,7 @@ help:
 	echo 'make readme  put the present output into README.md, and publish the JSON schemas'
 	echo 'make docs    build the documents as a site: build/site, without network'
 	echo 'make upstream  hold the present sources of what is mirrored: planner/upstream/held.csv'
-	echo 'make traces  trace again what is shipped traced: planner/trace/shipped/data, minutes for each model'
+	echo 'make traces  trace again what is shipped traced: planner/trace/shipped, minutes for each model'
 	echo 'make clean   remove the environment and all caches of tools'
 
 env: $(STAMP)
@@ -95,6 +95,7 @@ traces: $(STAMP)
 	$(BIN)/python -m tests.support.shipped_traces $(MODELS)
 	$(BIN)/python -m tests.support.shipped_traces --facts $(MODELS)
 	$(BIN)/python -m tests.support.searched_traces $(MODELS)
+	$(BIN)/python -m tests.support.generated_traces $(MODELS)
 
 clean:
 	rm -rf .venv .pythons *.egg-info src/*.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

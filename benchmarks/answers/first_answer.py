@@ -72,6 +72,22 @@ JOBS = {
         goal="twice the class, processor time",
         imports="DeepseekV3ForCausalLM",
     ),
+    "an 8B that generates": Job(
+        words=("meta-llama/Llama-3.1-8B", "--gpus", "8xH100", "--task", "infer"),
+        goal="less than the class, processor time",
+        imports="LlamaForCausalLM",
+        shipped=True,
+    ),
+    "an 8B that generates, traced": Job(
+        words=("CohereLabs/aya-23-8B", "--gpus", "8xH100", "--task", "infer"),
+        goal="twice the class, processor time",
+        imports="CohereForCausalLM",
+    ),
+    "DeepSeek-V3 that generates": Job(
+        words=("deepseek-ai/DeepSeek-V3", "--gpus", "2x8xH200", "--task", "infer"),
+        goal="twice the class, processor time",
+        imports="DeepseekV3ForCausalLM",
+    ),
     "a 405B on 16,384 GPUs": Job(
         words=("meta-llama/Llama-3.1-405B", "--gpus", "2048x8xH100"), goal="5 s of time, 1 GiB", kept=True
     ),

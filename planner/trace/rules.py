@@ -1,6 +1,6 @@
 """Kernels' temporaries whose bytes follow a rule of counts: no line through a few sizes tells those between."""
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from gpu_plan.planner.plain.values import dataclass
 
@@ -52,6 +52,36 @@ class PartialSums:
     @property
     def grain(self) -> int:
         return 4 * self.width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitKeys:
+    """One of the accumulators of flash attention where a decode step's few blocks would not fill the device: keys are
+    split over multiprocessors. Counted in samples.
+
+    pytorch aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: set_params_splitkv.
+    """
+
+    MOST_QUERIES: ClassVar[int] = 64
+    """Of a sample; with more of them nothing is split."""
+    heads: int
+    queries: int
+    keys: int
+    width: int
+    """Numbers that each row of queries has: the padded head size, or 1 of the log-sum-exp."""
+    sm_count: int
+
+    def nbytes(self, count: int) -> int:
+        """Of `count` samples; 0 where keys are not split."""
+        blocks = count * self.heads
+        if blocks >= 0.8 * 2 * self.sm_count or self.queries > self.MOST_QUERIES:
+            return 0
+        splits = max(1, min(128, (2 * self.sm_count) // max(blocks, 1), -(-self.keys // 128)))
+        return 0 if splits == 1 else 4 * splits * count * self.heads * self.queries * self.width
+
+    @property
+    def grain(self) -> int:
+        return 0
 
 
 SORTED_BUFFERS = 6

@@ -1,4 +1,4 @@
-"""A rank's part that is held gives what a part built anew gives; FP8 experts are wrapped once, however many there are."""
+"""A rank's part that is held gives what one built anew gives; FP8 experts are wrapped once, however many there are."""
 
 from dataclasses import replace
 

@@ -60,10 +60,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         note=note,
     )
     spec = provider.spec()
-    # Imported here: a config's defaults are its class's, which takes transformers.
-    from gpu_plan.planner.model.build.text_config import text_config
-
-    config = text_config(source.config)
+    config = provider.text_config()
     _check_states(spec, config, find_server(given.server))
     workload = serve_workload(given, request.pinned, cluster, spec, dtype, scheme)
     evaluator = ServingEvaluator(

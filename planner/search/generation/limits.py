@@ -63,8 +63,8 @@ def limits(evaluator: GenerationEvaluator, plan: GenerationJudgement, positions:
 
 
 def _too_many(plan: GenerationJudgement, batch: int) -> bool:
-    """Whether the caches of so many samples alone are more than the device holds, by far: what a cache has that does not
-    grow with the batch is a small part of it."""
+    """Whether the caches of so many samples alone are more than the device holds, by far: what a cache has that does
+    not grow with the batch is a small part of it."""
     return plan.kv_cache_bytes * batch > 2 * plan.capacity_bytes * plan.batch
 
 

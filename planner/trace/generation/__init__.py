@@ -2,9 +2,10 @@
 
     generations, variant, passes   what is asked, which generation, its forward passes cut and joined
     sizes                          generations of sizes between recorded ones
-    provider                       `GenerationProvider`: from memory, from the cache, or by tracing (I/O)
-    workshop, record               builds the model and records it
+    provider                       `GenerationProvider`: from memory, shipped, from the cache, or by tracing (I/O)
+    session, record                builds the model and records it
     staging                        one pipeline stage, as transformers has it
 
-The first three lines import no torch and are what planning uses; `provider` opens `workshop` when no cache answers.
+The first three lines import no torch and are what planning uses; `provider` opens `session` when neither what is
+shipped nor the cache answers.
 """

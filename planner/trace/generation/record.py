@@ -55,9 +55,15 @@ def prompt_of(model: Any, variant: GenerationVariant) -> Prompt:
 
 
 def record_generation(
-    model: Any, variant: GenerationVariant, profile: KernelProfile, folds: Sequence[Fold] = ()
+    model: Any,
+    variant: GenerationVariant,
+    profile: KernelProfile,
+    folds: Sequence[Fold] = (),
+    *,
+    keeps_rules: bool = False,
 ) -> Recording:
     """One call of `generate`: `variant.steps` forward passes of the model, less the blocks that `folds` leave out.
+    `keeps_rules` as in `Recorder`.
 
     The root module's ENTER events part them. Whatever the model raises goes through.
     """
@@ -67,6 +73,7 @@ def record_generation(
         known.put(prompt.tensors[name], value)
     tracker = ModuleTracker(model)
     recorder = Recorder(tracker, profile, HostReads(known))
+    recorder.keeps_rules = keeps_rules
     recorder.know([*map(local_tensor, model.parameters()), *model.buffers(), *prompt.tensors.values()])
     with contextlib.ExitStack() as stack:
         for context in (no_collection(), one_thread(), quiet_logs(), python_wrappers_open(), autocast_visible(None)):

@@ -39,8 +39,16 @@ class GenerationSession:
     """One built model on the meta device, in one weight type, quantised or not."""
 
     def __init__(
-        self, source: ModelSource, device: DeviceKind, attention: str, dtype: str, scheme: Scheme | None = None
+        self,
+        source: ModelSource,
+        device: DeviceKind,
+        attention: str,
+        dtype: str,
+        scheme: Scheme | None = None,
+        *,
+        ruled: bool = False,
     ) -> None:
+        """With `ruled`, what follows rules is left to be settled in every trace."""
         if source.config is None:
             raise UsageError(
                 f"--task infer plans models of transformers, whose generate it traces: {source.id} is not one"
@@ -59,7 +67,7 @@ class GenerationSession:
         self._config = {key: value for key, value in source.config.items() if key not in _QUANTISATION}
         self._attention, self._dtype = attention, getattr(torch, dtype)
         self._scheme, self._target = scheme, Target(capability=device.capability, sm_count=device.sm_count)
-        self._profile = kernel_profile(device)
+        self._ruled, self._profile = ruled, kernel_profile(device, splits=ruled)
         unquantised = self._plain()
         self._plain_buffers = frozenset(name for name, _ in unquantised.named_buffers())
         plain = spec_of(unquantised, model_id=source.id)
@@ -93,10 +101,15 @@ class GenerationSession:
     def _recorded(self, model: Any, variant: GenerationVariant) -> StepTrace:
         """Blocks of a kind are recorded a few times and copied, unless that fails: then each runs."""
         folds = folds_of_part(model, self._model, whole_ends=self._whole_ends) if self.fold else []
+
+        def made(folds: Sequence[Fold] = ()) -> StepTrace:
+            recording = record_generation(model, variant, self._profile, folds, keeps_rules=self._ruled)
+            return trace_of(model, recording, folds, self._notes, unsettled=self._ruled)
+
         if not folds:
-            return trace_of(model, record_generation(model, variant, self._profile), notes=self._notes)
+            return made()
         try:
-            return trace_of(model, record_generation(model, variant, self._profile, folds), folds, self._notes)
+            return made(folds)
         except (InputError, UsageError):
             raise
         except Exception as reason:  # a model may do anything with its blocks: without folding it is on its own
@@ -110,7 +123,7 @@ class GenerationSession:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Within, a rank's part is built once for all its sizes: its group stays open until another one is asked for."""
+        """Within, a rank's part is built once for all its sizes: its group stays open until another is asked for."""
         with contextlib.ExitStack() as self._held:
             try:
                 yield
@@ -208,12 +221,20 @@ class GenerationSession:
             raise InputError(f"{self._id}: {name}.generate cannot be traced: {why}") from problem
 
 
-def trace_of(model: Any, recording: Recording, folds: Sequence[Fold] = (), notes: Sequence[str] = ()) -> StepTrace:
+def trace_of(
+    model: Any,
+    recording: Recording,
+    folds: Sequence[Fold] = (),
+    notes: Sequence[str] = (),
+    *,
+    unsettled: bool = False,
+) -> StepTrace:
     """The recording as arrays, its categories as the recorder gave them: nothing is kept for a backward pass.
 
     What `folds` left out is put back. CannotFoldError where blocks turn out not to be alike.
     """
-    trace = fit((recording,), parameter_infos(model), buffer_sizes(model), layout_of(model), list(notes))
+    facts = (parameter_infos(model), buffer_sizes(model), layout_of(model), list(notes))
+    trace = fit((recording,), *facts, unsettled=unsettled)
     categories = np.asarray([tensor.category for tensor in recording.raw.tensors], dtype=np.int64)
     trace = replace(trace, category=categories)
     for fold in folds:

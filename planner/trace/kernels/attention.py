@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gpu_plan.planner.trace.rules import Ruled, SplitKeys
 from gpu_plan.planner.units import round_up
 
 
@@ -198,15 +199,25 @@ def attention_scratch(operator: str, args: tuple[Any, ...], sm_count: int) -> li
 
 def _flash_forward(query: torch.Tensor, key: torch.Tensor, sm_count: int) -> list[int]:
     """Split-KV accumulators, made when too few blocks would fill the GPU."""
+    return [taken for one in _split_keys(query, key, sm_count) if (taken := one.nbytes(0))]
+
+
+def _split_keys(query: torch.Tensor, key: torch.Tensor, sm_count: int) -> list[Ruled]:
     batch, heads, queries, head_dim = query.shape
-    blocks = batch * heads * -(-queries // 64)
-    if blocks >= 0.8 * 2 * sm_count or queries > 64:
+    if queries > SplitKeys.MOST_QUERIES:
         return []
-    splits = max(1, min(128, (2 * sm_count) // max(blocks, 1), -(-key.shape[2] // 128)))
-    if splits == 1:
-        return []
-    rows = splits * batch * heads * queries
-    return [4 * rows * _padded_head_dim(head_dim), 4 * rows]
+    sizes = {"heads": heads, "queries": queries, "keys": key.shape[2], "sm_count": sm_count}
+    return [Ruled(SplitKeys(width=width, **sizes), batch) for width in (_padded_head_dim(head_dim), 1)]
+
+
+FLASH_FORWARD = ("_scaled_dot_product_flash_attention", "_flash_attention_forward")
+
+
+def split_scratch(operator: str, args: tuple[Any, ...], sm_count: int) -> list[Ruled]:
+    """What `attention_scratch` counts of flash attention's forward pass, by its rule."""
+    if operator == FLASH_FORWARD[0]:
+        return _split_keys(args[0], args[1], sm_count)
+    return _split_keys(args[0].transpose(1, 2), args[1].transpose(1, 2), sm_count) if args[3] is None else []
 
 
 def _flash_backward(query: torch.Tensor, key: torch.Tensor) -> list[int]:

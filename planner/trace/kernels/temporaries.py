@@ -8,11 +8,13 @@ import torch
 
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.kernels.attention import (
+    FLASH_FORWARD,
     AttentionBackend,
     AttentionCall,
     attention_scratch,
     choose_cpu_backend,
     choose_cuda_backend,
+    split_scratch,
 )
 from gpu_plan.planner.trace.kernels.cpu_scratch import cpu_scratch
 from gpu_plan.planner.trace.kernels.operand_copies import operand_copies
@@ -53,6 +55,8 @@ class CudaProfile(KernelProfile):
     sm_count: int = 132
     row_sums: bool = False
     """Whether sums over rows, hence gradients of biases, tell what they take beside their output."""
+    splits: bool = False
+    """Whether what flash attention takes to split keys is told by its rule, for sizes that are not recorded."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -62,9 +66,13 @@ class CudaProfile(KernelProfile):
         copies = operand_copies(operator, args, outputs) + _unreduced(operator, args, outputs)
         if operator == "_foreach_norm":
             return copies + _foreach_norm(args)
+        if self.splits and operator in FLASH_FORWARD:
+            return copies
         return copies + attention_scratch(operator, args, self.sm_count)
 
     def ruled_scratch(self, operator: str, args: tuple[Any, ...]) -> list[Ruled]:
+        if self.splits and operator in FLASH_FORWARD:
+            return split_scratch(operator, args, self.sm_count)
         if operator == "sum" and self.row_sums:
             return _summed_rows(args, self.sm_count, self._threads)
         if operator != "embedding_dense_backward":
@@ -134,8 +142,8 @@ def _foreach_norm(args: tuple[Any, ...]) -> list[int]:
     return [4 * len(sizes) * max(-(-size // _NORM_CHUNK) for size in sizes)] if any(sizes) else []
 
 
-def kernel_profile(device: DeviceKind, *, row_sums: bool = False) -> KernelProfile:
-    """The kernels that run on a kind of device; `row_sums` as in `CudaProfile`."""
+def kernel_profile(device: DeviceKind, *, row_sums: bool = False, splits: bool = False) -> KernelProfile:
+    """The kernels that run on a kind of device; `row_sums` and `splits` as in `CudaProfile`."""
     if device.capability is None:
         return CpuProfile()
-    return CudaProfile(capability=device.capability, sm_count=device.sm_count, row_sums=row_sums)
+    return CudaProfile(capability=device.capability, sm_count=device.sm_count, row_sums=row_sums, splits=splits)

@@ -54,6 +54,8 @@ class Book:
     content: bytes
     refusals: Mapping[str, str] = field(default_factory=dict)
     """By key: why a step cannot be traced, in the words of whoever refuses it."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """By name: what else a plan asks of the built model, as JSON has it."""
     _read: dict[int, bytes] = field(default_factory=dict)
     """Parts that were asked for."""
 
@@ -93,6 +95,7 @@ def write_book(
     spec: ModelSpec,
     traces: Mapping[str, bytes],
     refusals: Mapping[str, str] | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> bytes:
     """A book's bytes, of traces as they are `written`; equal ones stand in it once."""
     parts: dict[str, list[bytes]] = {}
@@ -112,6 +115,7 @@ def write_book(
         "parts": [[len(taken), len(holds)] for taken, holds in zip(packed, held, strict=True)],
         "places": {key: places[trace] for key, trace in sorted(traces.items())},
         **({"refusals": dict(sorted(refusals.items()))} if refusals else {}),
+        **({"facts": dict(facts)} if facts else {}),
     }
     text = zlib.compress(json.dumps(index, separators=(",", ":")).encode(), 9)
     body = len(text).to_bytes(_SIZE, "little") + text + b"".join(packed)
@@ -120,9 +124,11 @@ def write_book(
 
 def _part_of(key: str) -> str:
     """Traces over lengths are asked for where those of one length are not; those of devices that choose nearly alike
-    stand together."""
+    stand together, and so do generations of several new tokens."""
     if "seq=*" in key:
         return "lengths"
+    if " generate " in key and " steps=2 " not in key:
+        return "longer"
     return "old" if key.startswith("before-flash ") else "new"
 
 
@@ -148,6 +154,7 @@ def read_book(content: bytes) -> Book:
             parts=tuple((int(taken), int(holds)) for taken, holds in index["parts"]),
             content=body[start:],
             refusals={str(key): str(why) for key, why in index.get("refusals", {}).items()},
+            facts=dict(index.get("facts", {})),
         )
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as problem:
         raise DamagedBookError(str(problem)) from None

@@ -24,6 +24,8 @@ ADAPTED = Path(__file__).parent / "adapters"
 """Books of models that are trained through adapters."""
 SEARCHED = Path(__file__).parent / "searched"
 """Books of what searches of large models ask for beyond those."""
+GENERATED = Path(__file__).parent / "generated"
+"""Books of models that generate."""
 _KINDS = ("traces", "facts")
 _DIGITS = 16
 _SPLITS_BELOW = 64
@@ -103,7 +105,7 @@ class ShippedTraces:
         try:
             found = None if key is None else self.book.trace(key)
         except DamagedBookError as problem:
-            self.note(_damaged(self.path, problem))
+            self.note(damaged(self.path, problem))
             found = None
         return self.more.trace(key) if found is None and self.more is not None else found
 
@@ -137,11 +139,13 @@ class ShippedTraces:
             try:
                 self._lengths[key] = read_lengths(self.book.stored(key))
             except (CorruptTraceError, DamagedBookError) as problem:
-                self.note(_damaged(self.path, problem))
+                self.note(damaged(self.path, problem))
                 self._lengths[key] = None
         return self._lengths[key]
 
-    def assumptions(self, left_out: Collection[int] = (), not_shared_out: Collection[str] = ()) -> list[str]:
+    def assumptions(
+        self, left_out: Collection[int] = (), not_shared_out: Collection[str] = (), traced: str = "step"
+    ) -> list[str]:
         """What stands behind the traces where it is not installed here, and what was not there: micro batches, and how
         ranks would share a copy, in words."""
         compared = self.book.versions
@@ -149,7 +153,7 @@ class ShippedTraces:
         if not absent:
             return []
         named = ", ".join(f"{project} {version}" for project, version in compared.items())
-        lines = [f"the step is a shipped trace, made with {named}; not installed here: {', '.join(absent)}"]
+        lines = [f"the {traced} is a shipped trace, made with {named}; not installed here: {', '.join(absent)}"]
         if left_out:
             tried = ", ".join(map(str, sorted(left_out)))
             lines.append(f"not tried under every strategy, since their traces are not shipped: micro batches {tried}")
@@ -178,7 +182,7 @@ def _opened(books: Path, digest: str, adapter: str, note: Callable[[str], None])
         if not path.name.startswith(f"{_file_word(book.model)}."):
             raise DamagedBookError(f"it is that of {book.model}")
     except (OSError, DamagedBookError) as problem:
-        note(_damaged(path, problem))
+        note(damaged(path, problem))
         return None
     other = _difference(tuple(book.files.items()), tuple(book.versions.items()))
     if other is not None:
@@ -192,5 +196,6 @@ def _difference(files: tuple[tuple[str, str], ...], made_with: tuple[tuple[str, 
     return first_difference(dict(files), dict(made_with), versions())
 
 
-def _damaged(path: Path, problem: Exception) -> str:
+def damaged(path: Path, problem: Exception) -> str:
+    """Names a book that cannot be read, and what follows."""
     return f"the shipped traces {path.name} cannot be read ({problem}): traced anew; install gpu-plan again"
