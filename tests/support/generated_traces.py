@@ -21,10 +21,10 @@ from gpu_plan.planner.strategy.generation.layout import Layout, layouts
 from gpu_plan.planner.trace.device import DeviceKind, device_kind
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.generation.session import GenerationSession
+from gpu_plan.planner.trace.generation.shelf import generation_key, part_word
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.shipped.book import read_book, write_book
-from gpu_plan.planner.trace.shipped.generations import generation_key, part_word
 from gpu_plan.planner.trace.shipped.lookup import GENERATED, book_name
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
 from gpu_plan.planner.trace.sizes.planes import Plane, Size, plane_of

@@ -12,10 +12,10 @@ from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.generation.shelf import ShippedGenerations, find_generations
 from gpu_plan.planner.trace.generation.sizes import Sizes
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.trace.shipped.generations import ShippedGenerations, find_generations
 from gpu_plan.planner.trace.shipped.needed import needs_tracing
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
     book      one model's traces in one file: an index, and the traces as the cache keeps them
     source    which files of other projects a trace passed through, and whether the installed ones say the same
     lookup    `find_shipped`: the book of a model's config, where there is one and it stands for what is installed
-    generations   `find_generations`: the book of a model that generates, over prompts and batches
     needed    the one line where tracing is not installed
     data/     the books, written by `make traces`
     generated/ those of models that generate: `python -m tests.support.generated_traces`

@@ -9,12 +9,13 @@ from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.generation import quantisation, read_given, weight_type
 from gpu_plan.planner.trace.device import DeviceKind, device_kind
+from gpu_plan.planner.trace.generation import shelf as generations
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
+from gpu_plan.planner.trace.generation.shelf import find_generations, generation_key
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.trace.shipped import generations, needed
+from gpu_plan.planner.trace.shipped import needed
 from gpu_plan.planner.trace.shipped.book import read_book, write_book
-from gpu_plan.planner.trace.shipped.generations import find_generations, generation_key
 from gpu_plan.planner.trace.shipped.lookup import GENERATED
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError
 from gpu_plan.planner.workload.generation import CacheKind
