@@ -21,7 +21,7 @@ def workers() -> int:
         return 0
     if not all(map(_is_harmless, threads())):
         return 0
-    return max(0, min(_cores() - 1, _MOST))
+    return max(0, min(cores() - 1, _MOST))
 
 
 def _is_harmless(thread: Thread) -> bool:
@@ -30,7 +30,8 @@ def _is_harmless(thread: Thread) -> bool:
     return thread is current_thread() or type(thread).__module__ == "rich.live"
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Cores that this process may use."""
     given = os.environ.get(CORES, "")
     allowed = len(os.sched_getaffinity(0))
     return min(allowed, int(given)) if given.isdecimal() else allowed
