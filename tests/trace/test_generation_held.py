@@ -1,6 +1,9 @@
 """A rank's part that is held gives what one built anew gives; FP8 experts are wrapped once, however many there are."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch.distributed as dist
@@ -50,3 +53,14 @@ def test_fp8_experts_are_wrapped_once() -> None:
         session_of("qwen3-moe", scheme)
         wrapped = finegrained_fp8.FP8Experts.__init__.__wrapped__
         assert not hasattr(wrapped, "__wrapped__")
+
+
+def test_the_first_recording_of_a_process_is_that_of_any_other() -> None:
+    """What torch imports meanwhile would keep frames, and the tensors in them."""
+    code = (
+        "from tests.support.same_trace import assert_same_trace\n"
+        "from tests.trace.test_generation_folds import PLAIN, session_of\n"
+        "session = session_of('llama')\n"
+        "assert_same_trace(session.trace(PLAIN), session.trace(PLAIN))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 
 from gpu_plan.planner.model.build.flash import flash_package, implementation_of, refuse_device
+from gpu_plan.planner.model.build.lean.imports import dynamo_away
 from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.folding.fold import folded
@@ -76,7 +77,9 @@ def record_generation(
     recorder.keeps_rules = keeps_rules
     recorder.know([*map(local_tensor, model.parameters()), *model.buffers(), *prompt.tensors.values()])
     with contextlib.ExitStack() as stack:
-        for context in (no_collection(), one_thread(), quiet_logs(), python_wrappers_open(), autocast_visible(None)):
+        # What is imported while something is recorded keeps frames, and tensors with them.
+        quiet = (no_collection(), one_thread(), dynamo_away(), quiet_logs())
+        for context in (*quiet, python_wrappers_open(), autocast_visible(None)):
             stack.enter_context(context)
         stack.enter_context(folded(model, folds, lambda: len(recorder.raw.operators)))
         for entered in (remember_literals(known), tracker, recorder, _marked_caches(model, recorder)):
@@ -88,7 +91,9 @@ def record_generation(
         assumed = stack.enter_context(fused_scans(model)) if profile.fused_scans else []
         if isinstance(profile, CpuProfile):
             stack.enter_context(_as_on_cpu(model))
-        tokens = model.generate(**prompt.tensors, generation_config=generation_config(model, variant))
+        # What `generate` finds itself where it is not told (no rank waits for others'), for which it imports FSDP.
+        options = {"generation_config": generation_config(model, variant), "synced_gpus": False}
+        tokens = model.generate(**prompt.tensors, **options)
     raw = recorder.finish()
     del tokens
     known.forget()
