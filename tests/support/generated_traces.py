@@ -16,7 +16,7 @@ from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.build.text_config import text_config
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.generation import InferGiven, make_workload, quantisation, read_given, weight_type
-from gpu_plan.planner.search.generation.limits import MOST_BATCH
+from gpu_plan.planner.search.generation.limits import MOST_BATCH, MOST_CONTEXT
 from gpu_plan.planner.strategy.generation.layout import Layout, layouts
 from gpu_plan.planner.trace.device import DeviceKind, device_kind
 from gpu_plan.planner.trace.events import StepTrace
@@ -38,6 +38,9 @@ MODELS = (
     "deepseek-ai/DeepSeek-V3",
     "openai/gpt-oss-120b",
     "openai/gpt-oss-20b",
+    "mistralai/Mixtral-8x7B-v0.1",
+    "Qwen/Qwen3-235B-A22B",
+    "Qwen/Qwen3-8B",
 )
 """Most wanted first."""
 GPUS = ("H100", "A100-80GB")
@@ -172,7 +175,7 @@ def make_planes(
 ) -> Made:
     """All planes of the variants, by their keys, and why others cannot be recorded."""
     made = Made(planes={}, refusals={})
-    positions = session.spec().max_positions or MORE_PROMPTS[-1] + 1
+    positions = min(session.spec().max_positions or MOST_CONTEXT, MOST_TOKENS)
     with session.held():
         for variant in asked:
             key = generation_key(device, "sdpa", variant, alike=alike)

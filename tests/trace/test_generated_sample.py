@@ -18,6 +18,8 @@ from tests.support.same_trace import assert_same_trace
 SAMPLE = {
     "meta-llama/Llama-3.1-8B": ("A100-40GB", {"tensor_parallel": 2, "steps": 3}, (700, 3)),
     "deepseek-ai/DeepSeek-V3": ("H200", {"tensor_parallel": 8}, (4095, 21)),
+    "mistralai/Mixtral-8x7B-v0.1": ("B200", {"tensor_parallel": 4}, (9000, 1)),
+    "Qwen/Qwen3-8B": ("RTX4090", {}, (4095, 5)),
     "openai/gpt-oss-20b": ("H100", {"pipeline_parallel": 2, "stage": 1}, (5001, 40)),
 }
 """On which device, which part, at which prompt and batch: sizes that no plane was made of."""

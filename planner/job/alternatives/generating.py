@@ -19,6 +19,7 @@ from gpu_plan.planner.search.generation.task import GenerationTask
 from gpu_plan.planner.serving.known import server_words
 from gpu_plan.planner.strategy.generation.layout import Layout, layouts
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.trace.shipped.needed import NotTraceableError
 
 _CHUNK = "prefill.chunk"
 _PIECES = (2048, 512, 128)
@@ -71,7 +72,10 @@ def _on_devices(job: Job, task: GenerationTask) -> Iterator[Alternative]:
 def _held(task: GenerationTask, layout: Layout, size: str) -> GenerationJudgement | None:
     if task.evaluator.refuses(layout) is not None:
         return None
-    return held_by_devices(task.evaluator, layout, size)
+    try:
+        return held_by_devices(task.evaluator, layout, size)
+    except NotTraceableError:
+        return None
 
 
 def _in_pieces(job: Job, first: GenerationJudgement) -> list[Way]:

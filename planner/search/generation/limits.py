@@ -11,6 +11,8 @@ from gpu_plan.planner.workload.generation import MOST_TOKENS
 
 CONTEXT_STEP = 64
 """Tokens to which the longest context is found."""
+_LEAST_STEPS = 2
+"""Fewer of them are no context to offer; generations are shipped from here on."""
 MOST_CONTEXT = 2**20
 MOST_BATCH = 4096
 _ROUNDS = 12
@@ -73,7 +75,7 @@ def held_by_devices(evaluator: GenerationEvaluator, layout: Layout, size: str) -
     it was asked for; None where not even the smallest fits, or nothing smaller can be asked for."""
     workload, alone = evaluator.workload, replace(layout, offload="none")
     step = CONTEXT_STEP if size == "context" else 1
-    least = -(-(workload.new_tokens + 1) // step) if size == "context" else 1
+    least = max(_LEAST_STEPS, -(-(workload.new_tokens + 1) // step)) if size == "context" else 1
     asked = -(-(workload.context if size == "context" else workload.batch) // step)
 
     def at(units: int) -> GenerationJudgement | None:
