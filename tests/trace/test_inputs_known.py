@@ -156,3 +156,17 @@ def test_a_recorded_step_keeps_no_values(monkeypatch: pytest.MonkeyPatch) -> Non
     assert tracer.trace(variant, 1).modules
     assert made
     assert all(known._twins == {} for known in made)
+
+
+def test_who_chose_an_expert_is_known_of_large_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers modeling_dbrx.py: DbrxExperts.forward loops over the experts that were hit; of 32 samples and more
+    the choices, one by one, are more than what is followed of masks."""
+    monkeypatch.setattr("gpu_plan.planner.trace.inputs.known.MAX_ELEMENTS", 16)
+    with following() as known:
+        chosen = torch.tensor([[0, 2], [2, 1], [0, 1]])
+        mask = F.one_hot(chosen, num_classes=4).permute(2, 1, 0)
+        assert mask.numel() > 16
+        assert torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero().tolist() == [[0], [1], [2]]
+        assert torch.where(mask[2])[1].tolist() == [1, 0]
+        apart = torch.arange(24).reshape(3, 8)
+        assert known.get(apart >= 8) is None, "a mask of attention is not computed twice"

@@ -398,7 +398,10 @@ class TrainingTask:
             alone = family.copy_ranks == 1 and family.layout is None
             if alone and trial.evaluator.judge_states(family, batch).verdict != "fits":
                 continue
-            judgement = trial.evaluator.simulate(trial.evaluator.judge(family, batch))
+            judged = trial.evaluator.judge(family, batch)
+            if judged.verdict == "no":
+                continue  # its tensors alone leave no room, whatever the allocator makes of them
+            judgement = trial.evaluator.simulate(judged)
             if trial._runs(judgement):
                 return judgement if roomier is None or not judgement.offloads else roomier
             short = judgement.device_verdict != "fits"

@@ -18,7 +18,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 MAX_ELEMENTS = 1 << 23
-"""Larger tensors are not followed; no host read concerns one."""
+"""Larger tensors are not followed; no host read concerns one, but of whole numbers."""
+_MOST_WHOLE = 1 << 26
+"""The same of those: a loop over experts reads which tokens have chosen each."""
 
 _SWEPT_AFTER = 1 << 27
 """Bytes of new twins after which those of dead storages go: masks of every layer would stand side by side."""
@@ -35,6 +37,13 @@ _DATA_DEPENDENT = frozenset(
 )  # fmt: skip
 _DRAWN = frozenset({aten.randint, aten.randperm})
 _RANDOM = frozenset({"rand", "randn", "randint", "randperm", "bernoulli", "uniform", "normal", "multinomial"})
+
+
+def _may_be_counted(func: Any, value: torch.Tensor) -> bool:
+    """Whether it is a large tensor that is followed all the same: whole numbers, or what is equal to one (torch makes
+    both of choices, aten/src/ATen/native/Onehot.cpp: one_hot), no mask of attention."""
+    told = value.dtype == torch.int64 or (value.dtype == torch.bool and func.overloadpacket is aten.eq)
+    return told and value.numel() <= _MOST_WHOLE
 
 
 class KnownValues:
@@ -130,7 +139,7 @@ class KnownValues:
         """After `func(*args, **kwargs)` gave `out` on meta: learn its values, or forget what it overwrote."""
         written, decides, makes_anything = _traits(func)
         decides = decides or (self.draws and func.overloadpacket in _DRAWN)
-        if not written and not self._worth_following(out):
+        if not written and not self._worth_following(func, out):
             return
         known = decides and self._all_known(args) and (not kwargs or self._all_known(tuple(kwargs.values())))
         if not known or (makes_anything and not _tensors((args, kwargs))):
@@ -161,14 +170,14 @@ class KnownValues:
             if isinstance(meta, torch.Tensor) and self.get(meta) is None and meta.is_contiguous():
                 self.put(meta, value.reshape(meta.shape).to(meta.dtype))
 
-    def _worth_following(self, out: Any) -> bool:
-        if type(out) is torch.Tensor and out.numel() > MAX_ELEMENTS:
+    def _worth_following(self, func: Any, out: Any) -> bool:
+        if type(out) is torch.Tensor and out.numel() > MAX_ELEMENTS and not _may_be_counted(func, out):
             return False
         outputs = out if isinstance(out, tuple | list) else (out,)
         return any(
             isinstance(value, torch.Tensor)
             and value.is_meta
-            and value.numel() <= MAX_ELEMENTS
+            and (value.numel() <= MAX_ELEMENTS or _may_be_counted(func, value))
             and value.untyped_storage()._cdata not in self._twins
             for value in outputs
         )
