@@ -47,7 +47,7 @@ MODELS = {
     "tiiuae/falcon-40b": Cold("2x8xH100", "FalconForCausalLM"),
     "Qwen/Qwen1.5-MoE-A2.7B": Cold("8xH100", "Qwen2MoeForCausalLM"),
     "microsoft/Phi-3.5-MoE-instruct": Cold("2x8xH100", "PhimoeForCausalLM"),
-    "databricks/dbrx-instruct": Cold("4x8xH200", "DbrxForCausalLM"),
+    "databricks/dbrx-instruct": Cold("8x8xH100", "DbrxForCausalLM"),
     "FacebookAI/roberta-base": Cold("1xA100", "RobertaModel"),
     "facebook/esm2_t33_650M_UR50D": Cold("1xA100-80GB", "EsmForMaskedLM"),
     "facebook/bart-large": Cold("2xL40S", "BartForConditionalGeneration"),
