@@ -247,7 +247,8 @@ class Session:
         exact = tuple(state.focus_request for state, picture in likely if picture is None or not picture.exact)
         if self._replay is not None:
             self._number += 1
-            self._replay.send(Ahead(number=self._number, rough=rough, exact=exact))
+            wanted = self._asked.get("picture", 0)
+            self._replay.send(Ahead(number=self._number, wanted=wanted, rough=rough, exact=exact))
 
     def _trace(self) -> None:
         if self.notice:

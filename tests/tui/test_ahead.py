@@ -1,9 +1,15 @@
 """What is worked out before it is asked for: which states, and what becomes of their pictures."""
 
+import io
+
+import pytest
+
 from gpu_plan.tui.ahead import Move, moved, neighbours
+from gpu_plan.tui.engine.child import Inbox
 from gpu_plan.tui.engine.kept.streams import StreamCache
-from gpu_plan.tui.engine.messages import Ahead, Ask, Reply
+from gpu_plan.tui.engine.messages import Ahead, Ask, Reply, write
 from gpu_plan.tui.session import Session
+from gpu_plan.tui.state import State
 from tests.support.explorer import LLAMA_STATE, picture
 
 STATE = LLAMA_STATE.trying("strategy", "fsdp").trying("micro-batch", "2")
@@ -60,7 +66,7 @@ def ahead(session, state, exact):
 def test_a_complete_picture_is_followed_by_a_look_ahead_and_what_comes_of_it_is_shown_at_once():
     session, channel = session_with_picture()
     wanted = channel.last(Ahead)
-    assert wanted.number > channel.last(Ask).number
+    assert wanted.number > channel.last(Ask).number == wanted.wanted, "its kinds of rank may still come"
     after = STATE.stepped("micro-batch")
     assert after.focus_request in wanted.rough
     shown = session.picture
@@ -71,6 +77,7 @@ def test_a_complete_picture_is_followed_by_a_look_ahead_and_what_comes_of_it_is_
     assert session.current
     assert session.picture.document.command == after.focus_command
     assert len([message for message in channel.sent if isinstance(message, Ask)]) == asked
+    assert channel.last(Ahead).wanted == 0, "nothing that was asked for is still in view"
     assert next(iter(channel.last(Ahead).exact)) == after.stepped("micro-batch").focus_request, "the same key again"
 
 
@@ -126,3 +133,16 @@ def test_what_stands_on_the_shelf_takes_no_more_than_its_room():
     kept.put(("e",), Plan(500))
     assert len(kept) == 1
     assert kept.get(("e",)) is not None
+
+
+@pytest.mark.parametrize(("wanted", "left"), [(1, False), (0, True)])
+def test_a_picture_on_the_screen_is_completed_before_what_may_come_next(wanted, left):
+    """Its kinds of rank come last, behind what the screen asks ahead once it is exact."""
+    source = io.BytesIO()
+    ask = Ask(number=1, kind="picture", request=State(model="m", gpus="8xH100").focus_request)
+    for message in (ask, Ahead(number=2, wanted=wanted, rough=(), exact=())):
+        write(source, message)
+    source.seek(0)
+    inbox = Inbox(source, lambda: None)
+    assert [inbox.take() for _ in range(3)][-1] is None
+    assert inbox.is_stale(ask) is left

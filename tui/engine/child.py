@@ -42,7 +42,7 @@ class Inbox:
                 # A trace is waited for: the search comes again behind it.
                 if message.kind == "trace":
                     self._newest["search"] = message.number
-            elif isinstance(message, Ahead):
+            elif isinstance(message, Ahead) and message.wanted != self._newest.get("picture"):
                 self._newest["picture"] = message.number  # Whatever was asked for before has been left.
             self._queue.put(message)
             self._arrived()

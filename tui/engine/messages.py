@@ -35,7 +35,9 @@ class Ahead:
     """Configurations that may be asked for next, the likeliest first; a newer list or question takes its place."""
 
     number: int
-    """Counted with the asks: a picture that was asked for before is no longer waited for."""
+    """Counted with the asks: a picture that was asked for before is no longer waited for, but for `wanted`."""
+    wanted: int = 0
+    """The picture's ask that is on the screen and may still be completed; 0: none."""
     rough: tuple[Request, ...]
     """To be summed."""
     exact: tuple[Request, ...]
