@@ -12,6 +12,7 @@ from torch import nn
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.model.adapter import BESIDE, Adapter
+from gpu_plan.planner.model.build.lean.imports import lean_imports
 from gpu_plan.planner.model.build.lean.torchao import without_torchao
 from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.model.build.specs import parameter_specs
@@ -91,7 +92,7 @@ def _add_frozen(wrapped: Any, name: str, config: Any) -> None:
 def _library() -> Any:
     try:
         # Where bitsandbytes is installed peft imports it, and it tells what it lacks.
-        with without_torchao(), quiet_logs("bitsandbytes"):
+        with lean_imports(), quiet_logs("bitsandbytes"):
             import peft
     except ImportError:
         raise InputError("--peft needs the peft library: pip install 'gpu-plan[peft]'") from None

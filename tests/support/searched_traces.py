@@ -1,8 +1,9 @@
-"""Books of large mixtures, as their searches ask: `python -m tests.support.searched_traces [MODEL ...]`.
+"""Books of what searches ask for beyond the others: `python -m tests.support.searched_traces [MODEL ...]`.
 
 Of the models of `shipped_traces.MODELS` every variant is traced, at every micro batch up to 64. A mixture of many
-experts takes seconds for each: what is shipped of it is what plans on its usual clusters ask for, traces and refusals,
-for themselves and for what else could be done, and no more. `make traces` makes them behind the others.
+experts takes seconds for each, and so do shares of long samples and of layers: what is shipped of them is what plans on
+their usual clusters ask for, traces and refusals, for themselves and for what else could be done, and no more. `make
+traces` makes them behind the others.
 """
 
 import sys
@@ -25,7 +26,7 @@ from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.book import read_book, write_book
-from gpu_plan.planner.trace.shipped.lookup import SEARCHED, refusal_key, shelf_key
+from gpu_plan.planner.trace.shipped.lookup import SEARCHED, find_shipped, refusal_key, shelf_key
 from gpu_plan.planner.trace.shipped.source import COMPARED, UNDER_ADAPTERS
 from gpu_plan.planner.trace.storage import written
 from gpu_plan.planner.trace.variant import StepVariant
@@ -39,8 +40,18 @@ CLUSTERS: dict[str, Sequence[str]] = {
     "openai/gpt-oss-120b": ("8xH100", "2x8xH100", "8xH200"),
     "meta-llama/Llama-4-Scout-17B-16E-Instruct": ("2x8xH100", "4x8xH200"),
     "mistralai/Mixtral-8x7B-v0.1": ("8xH100", "8xH200", "2x8xH100"),
+    "meta-llama/Llama-3.1-8B": (
+        "8xH100 --seq-len 32768",
+        "8xH100 --seq-len 131072",
+        "2x8xH100 --seq-len 32768",
+        "2x8xH100 --seq-len 131072",
+        "8xH200 --seq-len 131072",
+    ),
+    "meta-llama/Llama-3.1-70B": ("8xH100", "2x8xH100", "16x8xH100", "8x8xH100 --seq-len 32768"),
+    "Qwen/Qwen3-14B": ("8xH100", "2x8xH100"),
+    "Qwen/Qwen3-8B": ("8xH100 --seq-len 32768",),
 }
-"""Large mixtures, and clusters that hold them or nearly do."""
+"""Models, and clusters that hold them or nearly do; with options behind them where they are not the default's."""
 
 
 @dataclass
@@ -67,7 +78,7 @@ def asking(known: dict[str, Asked]) -> Iterator[None]:
         return found
 
     def given(provider: TraceProvider, variant: StepVariant, micro_batch: int) -> StepTrace:
-        asked = of(provider)
+        asked, others = of(provider), find_shipped(provider.source.digest, print, adapter=provider._adapter_key)
         refusal = refusal_key(provider.device, provider.attention, variant, micro_batch, alike=provider.alike)
         try:
             made = trace(provider, variant, micro_batch)
@@ -76,7 +87,8 @@ def asking(known: dict[str, Asked]) -> Iterator[None]:
                 asked.refusals[refusal] = str(problem)
             raise
         key = shelf_key(provider.device, provider.attention, variant, made.samples, alike=provider.alike)
-        if key is not None and key not in asked.traces:
+        told = others and others.told(provider.device, provider.attention, variant, made.samples)
+        if key is not None and key not in asked.traces and told is None:
             asked.traces[key] = written(made)
         return made
 
@@ -93,9 +105,11 @@ def searched(model: str, clusters: Sequence[str], files: set[str] | None = None)
     known: dict[str, Asked] = {}
     with asking(known):
         for number, gpus in enumerate(clusters):
+            cluster, *options = gpus.replace("--", "").split()
+            words = tuple(zip(options[::2], options[1::2], strict=True))
             request = Request(
-                model=model, gpus=gpus, words=(), settings=(), pinned=False, explain=False, trust_remote_code=False,
-                revision=None, use_cache=True, command="", advise=True,
+                model=model, gpus=cluster, words=words, settings=(), pinned=False, explain=False,
+                trust_remote_code=False, revision=None, use_cache=True, command="", advise=True,
             )  # fmt: skip
             watched = passed_through(files, UNDER_ADAPTERS) if files is not None and not number else nullcontext()
             try:

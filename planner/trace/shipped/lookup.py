@@ -91,8 +91,8 @@ class ShippedTraces:
     book: Book
     path: Path
     note: Callable[[str], None]
-    more: "ShippedTraces | None" = None
-    """What searches ask for beyond it."""
+    more: "Callable[[], ShippedTraces | None]" = lambda: None
+    """Opens what searches ask for beyond it, once something is asked for that it does not have."""
     _lengths: dict[str, Lengths | None] = field(default_factory=dict)
     """Traces over lengths that were read, by their keys."""
 
@@ -107,12 +107,14 @@ class ShippedTraces:
         except DamagedBookError as problem:
             self.note(damaged(self.path, problem))
             found = None
-        return self.more.trace(key) if found is None and self.more is not None else found
+        more = self.more() if found is None and key is not None else None
+        return found if more is None else more.trace(key)
 
     def refusal(self, key: str | None) -> str | None:
         """Why a step cannot be traced; None where that is not known."""
         found = None if key is None else self.book.refusals.get(key)
-        return self.more.refusal(key) if found is None and self.more is not None else found
+        more = self.more() if found is None and key is not None else None
+        return found if more is None else more.refusal(key)
 
     def told(
         self, device: DeviceKind, attention: str, variant: StepVariant, points: tuple[int, ...]
@@ -167,9 +169,15 @@ def find_shipped(
 ) -> ShippedTraces | None:
     """The book of a config's digest, under an adapter of that key; None where there is none, or it stands for other
     code, which is told."""
-    first = _opened(books or (ADAPTED if adapter else BOOKS), digest, adapter, note)
-    more = None if books else _opened(SEARCHED, digest, adapter, note)
-    return more if first is None else replace(first, more=more)
+    said = _once(note)
+    first = _opened(books or (ADAPTED if adapter else BOOKS), digest, adapter, said)
+    more = cache(lambda: None if books else _opened(SEARCHED, digest, adapter, said))
+    return more() if first is None else replace(first, more=more)
+
+
+def _once(note: Callable[[str], None]) -> Callable[[str], None]:
+    """Two books of one model are of the same other code."""
+    return cache(note)
 
 
 def _opened(books: Path, digest: str, adapter: str, note: Callable[[str], None]) -> ShippedTraces | None:

@@ -101,3 +101,32 @@ def test_the_window_leaves_nothing_behind(before: str) -> None:
         )
         == f"True transformers.utils.import_utils {bool(before)}"
     )
+
+
+def test_what_others_write_out_is_there_when_it_is_asked_for() -> None:
+    """peft writes `torch.distributed.tensor.DTensor` and imports nothing for it."""
+    assert told(
+        """
+        from gpu_plan.planner.model.build.lean.imports import lean_imports
+        import sys, torch
+        with lean_imports():
+            import transformers.modeling_utils
+        print("torch.distributed.tensor" in sys.modules, torch.distributed.tensor.DTensor.__name__)
+        print(torch.fx.experimental.symbolic_shapes.ShapeEnv.__name__, hasattr(torch.distributed, "nothing"))
+        """
+    ).splitlines() == ["False DTensor", "ShapeEnv False"]
+
+
+def test_a_decorator_compiles_at_the_first_call() -> None:
+    assert told(
+        """
+        from gpu_plan.planner.model.build.lean.imports import lean_imports
+        import sys, torch
+        with lean_imports():
+            @torch.compile(backend="eager")
+            def doubled(x):
+                return x * 2
+        print("torch._dynamo" in sys.modules, doubled.__name__)
+        print(doubled(torch.ones(1)).item(), "torch._dynamo" in sys.modules)
+        """
+    ).splitlines() == ["False doubled", "2.0 True"]

@@ -124,6 +124,14 @@ def test_other_code_is_traced_and_told(path, monkeypatch):
     ]
 
 
+def test_what_the_first_book_has_opens_no_second(monkeypatch):
+    opened, reads = [], module.read_book
+    monkeypatch.setattr(module, "read_book", lambda content: opened.append(1) or reads(content))
+    found = find_shipped(resolve(LLAMA).digest, pytest.fail)
+    assert found.trace(next(iter(found.book.places))) is not None
+    assert (len(opened), found.trace("another"), found.trace("a third"), len(opened)) == (1, None, None, 2)
+
+
 def test_equal_files_serve_whatever_the_version_is_called(path):
     book = read_book(path.read_bytes())
     folders = installed_folders()
@@ -178,20 +186,21 @@ def test_every_book_of_searches_stands_for_the_pinned_versions():
 def test_what_searches_ask_for_stands_behind_a_models_book(tmp_path, monkeypatch):
     digest = resolve(DEEPSEEK).digest
     found = find_shipped(digest, pytest.fail)
-    assert found.more is not None
-    beyond = next(key for key in found.more.book.places if key not in found.book.places)
-    assert dump(found.trace(beyond)) == dump(found.more.book.trace(beyond))
-    key, why = next(iter(found.more.book.refusals.items()))
+    more = found.more()
+    assert more is not None
+    beyond = next(key for key in more.book.places if key not in found.book.places)
+    assert dump(found.trace(beyond)) == dump(more.book.trace(beyond))
+    key, why = next(iter(more.book.refusals.items()))
     assert "which DeepSpeed's Ulysses refuses" in why
     assert (found.refusal(key), found.refusal("another"), found.refusal(None)) == (why, None, None)
     # One that is damaged is named, and the model's own is served.
     monkeypatch.setattr(module, "SEARCHED", tmp_path)
-    (tmp_path / found.more.path.name).write_bytes(b"gpu-plan traces 3\n")
+    (tmp_path / more.path.name).write_bytes(b"gpu-plan traces 3\n")
     said = []
     alone = find_shipped(digest, said.append)
-    assert (alone.more, alone.trace(beyond), alone.refusal(key)) == (None, None, None)
+    assert (alone.more(), alone.trace(beyond), alone.refusal(key)) == (None, None, None)
     assert len(said) == 1
-    assert found.more.path.name in said[0]
+    assert more.path.name in said[0]
 
 
 def test_adapters_that_a_search_looked_at_have_books_of_their_own():
@@ -226,7 +235,7 @@ def test_a_book_stands_for_its_adapter_alone():
     assert adapted is not None
     assert adapted.book.spec.num_parameters > plain.book.spec.num_parameters
     assert find_shipped(digest, pytest.fail, adapter=Adapter(peft=LORA, rank=8).key()) is None
-    assert find_shipped(digest, pytest.fail, adapter=Adapter(peft=Peft("qlora")).key()) is None
+    assert find_shipped(digest, pytest.fail, adapter=Adapter(peft=Peft("qlora"), rank=8).key()) is None
 
 
 def test_every_model_of_the_catalog_that_has_a_class_is_known_without_it():
@@ -321,7 +330,7 @@ def test_without_torch_what_is_not_tried_is_said_beside_the_answer(tmp_path):
 
 def test_without_torch_what_alone_would_be_left_is_named(tmp_path):
     """Nothing fits there but, perhaps, shares of samples."""
-    done = without_tracing(tmp_path, LLAMA, "--gpus", "8xH100", "--strategy", "fsdp", "--seq-len", "131072")
+    done = without_tracing(tmp_path, LLAMA, "--gpus", "8xH100", "--strategy", "fsdp", "--seq-len", "65536")
     assert (done.returncode, done.stdout) == (2, "")
     assert "no trace is shipped of samples shared out over" in done.stderr
     asked = without_tracing(tmp_path, LLAMA, "--gpus", "8xH100", "--tp", "2")

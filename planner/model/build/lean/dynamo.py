@@ -85,6 +85,36 @@ class _Settings:
         return getattr(_real().config, name)
 
 
+@contextmanager
+def compiled_later() -> Iterator[None]:
+    """Within, `torch.compile` as a decorator asks torch._dynamo at the function's first call, not where it is defined:
+    bitsandbytes compiles kernels of its own."""
+    import torch
+
+    real = torch.compile
+
+    def compiles(model: Any = None, **words: Any) -> Any:
+        if model is None:
+            return functools.partial(compiles, **words)
+        if NAME in sys.modules or isinstance(model, (type, torch.nn.Module)):
+            return real(model, **words)
+        runs: list[Any] = []
+
+        @functools.wraps(model)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if not runs:
+                runs.append(real(model, **words))
+            return runs[0](*args, **kwargs)
+
+        return called
+
+    torch.compile = compiles
+    try:
+        yield
+    finally:
+        torch.compile = real
+
+
 def _real() -> ModuleType:
     _leave()
     with paused():

@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from gpu_plan.planner.model.build.lean.attributes import come_when_asked_for
 from gpu_plan.planner.model.build.lean.dynamo import NAME as DYNAMO
-from gpu_plan.planner.model.build.lean.dynamo import marks_wait
+from gpu_plan.planner.model.build.lean.dynamo import compiled_later, marks_wait
 from gpu_plan.planner.model.build.lean.names import Names
 from gpu_plan.planner.model.build.lean.paused import is_open, opened
 from gpu_plan.planner.model.build.lean.plain_sizes import asks_sizes, names_of
 from gpu_plan.planner.model.build.lean.structure import FoldersRead
 from gpu_plan.planner.model.build.lean.torchao import without_torchao
 
+_SPARED = ("transformers", "peft")
+"""Packages that are given names."""
 _LATER = (
     "scipy.optimize",
     "torch._dynamo._trace_wrapped_higher_order_op",
@@ -39,14 +42,15 @@ _ASKS_SYMPY = "torch._prims_common"
 
 @contextmanager
 def lean_imports() -> Iterator[None]:
-    """Within, this thread imports transformers, or one of its models, without what no plan asks of it."""
+    """Within, this thread imports transformers, one of its models or peft without what no plan asks of it."""
     if is_open():
         yield
         return
     folders = FoldersRead()
+    come_when_asked_for()
 
     def later(asks: Mapping[str, Any], name: str, level: int) -> Names | None:
-        if is_open() and str(asks.get("__name__")).startswith("transformers."):
+        if is_open() and str(asks.get("__name__")).partition(".")[0] in _SPARED:
             module = importlib.util.resolve_name("." * level + name, asks["__package__"]) if level else name
             if _comes_later(module):
                 return Names(module)
@@ -57,7 +61,7 @@ def lean_imports() -> Iterator[None]:
             folders.begin()
 
     try:
-        with opened(), without_torchao(), _answered(later, behind):
+        with opened(), without_torchao(), _answered(later, behind), compiled_later():
             yield
     finally:
         folders.end()
