@@ -88,6 +88,16 @@ JOBS = {
         goal="twice the class, processor time",
         imports="DeepseekV3ForCausalLM",
     ),
+    "Qwen3-235B": Job(
+        words=("Qwen/Qwen3-235B-A22B", "--gpus", "4x8xH200"),
+        goal="twice the class, processor time",
+        imports="Qwen3MoeForCausalLM",
+    ),
+    "Kimi-K2.5": Job(
+        words=("moonshotai/Kimi-K2.5", "--gpus", "16x8xH200"),
+        goal="twice the class, processor time",
+        imports="Kimi_K25ForConditionalGeneration",
+    ),
     "a 405B on 16,384 GPUs": Job(
         words=("meta-llama/Llama-3.1-405B", "--gpus", "2048x8xH100"), goal="5 s of time, 1 GiB", kept=True
     ),
