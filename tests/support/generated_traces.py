@@ -41,6 +41,8 @@ MODELS = (
     "mistralai/Mixtral-8x7B-v0.1",
     "Qwen/Qwen3-235B-A22B",
     "Qwen/Qwen3-8B",
+    "meta-llama/Llama-3.1-70B",
+    "Qwen/Qwen3-32B",
 )
 """Most wanted first."""
 GPUS = ("H100", "A100-80GB")
@@ -137,11 +139,11 @@ def planes(session: GenerationSession, variant: GenerationVariant, positions: in
         return {size: known[size] for size in sizes}
 
     found: list[Plane] = []
-    for batches in ("alone", "several"):
+    for batches, most in (("alone", positions), ("several", min(positions, MOST_TOKENS // FEW))):
         try:
-            found.append(plane_of(recorded(_within(PROMPTS, positions), batches)))
+            found.append(plane_of(recorded(_within(PROMPTS, most), batches)))
         except NotLinearError:
-            found += _spans(lambda prompts, of=batches: recorded(prompts, of), _within(MORE_PROMPTS, positions))
+            found += _spans(lambda prompts, of=batches: recorded(prompts, of), _within(MORE_PROMPTS, most))
     return found
 
 
