@@ -29,7 +29,7 @@ from gpu_plan.planner.memory.allocator.replay import AllocatorResult, Run
 from gpu_plan.planner.options.request import Request
 
 RANDOM_MODELS = 24
-LONGEST = 40_000
+LONGEST = 100_000
 """Events of a run that the plain loop makes again; of longer ones it would take minutes."""
 _plain = Run.result
 _ARRAYS = ("charged", "addresses", "tensors")
