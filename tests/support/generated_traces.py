@@ -43,6 +43,8 @@ MODELS = (
     "Qwen/Qwen3-8B",
     "meta-llama/Llama-3.1-70B",
     "Qwen/Qwen3-32B",
+    "meta-llama/Llama-3.2-1B",
+    "Qwen/Qwen2.5-7B",
 )
 """Most wanted first."""
 GPUS = ("H100", "A100-80GB")
