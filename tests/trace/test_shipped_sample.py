@@ -8,7 +8,8 @@ from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.book import read_book
 from gpu_plan.planner.trace.shipped.lookup import BOOKS, trace_key
-from gpu_plan.planner.trace.storage import dump
+from gpu_plan.planner.trace.storage import dump, written
+from gpu_plan.planner.trace.storage.over_lengths import read_lengths, written_lengths
 from tests.support.searched_traces import CLUSTERS, make_books
 from tests.support.shipped_traces import LORA, UNDER_LORA, book_path, make_book, make_facts, variants
 
@@ -96,4 +97,12 @@ def test_a_book_is_traced_again(path):
     both = again.files.keys() & shipped.files.keys()
     assert len(both) > 60
     assert [file for file in both if again.files[file] != shipped.files[file]] == []
-    assert [key for key in shipped.places if again.stored(key) != shipped.stored(key)] == []
+    assert [key for key in shipped.places if _as_written(again, key) != _as_written(shipped, key)] == []
+
+
+def _as_written(book, key):
+    """As this program writes it: what is told of a layout has grown since some books were made, by lists that are
+    empty there."""
+    if "seq=*" in key:
+        return written_lengths(read_lengths(book.stored(key)))
+    return written(book.trace(key))
