@@ -22,10 +22,11 @@ def known_so_far(
     """
     told = {judgement.title for judgement in (*plans, *(lost.judgement for lost in rejected))}
     states = [judged for judged in decided if judged.verdict == "no" and judged.title not in told]
-    found = (
+    lines = (
         *(in_short(plan) for plan in plans),
         *(f"does not fit: {lost.reason}" for lost in rejected),
         *(f"does not fit: {too_large(judged)}" for judged in states),
     )
+    found = tuple(dict.fromkeys(lines))  # kinds that differ in checkpointing alone may fail alike
     stopped = f"stopped after {looked_at} of {of} kinds of plans; "
     return (stopped + ("known so far, best first:" if found else "no more is known"), *found)

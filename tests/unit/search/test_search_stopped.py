@@ -26,4 +26,5 @@ def test_what_is_known_is_told(capsys, monkeypatch, tmp_path, stopped_at):
     assert lines[-1] == "plan: interrupted"
     assert len(lines) >= 2 + bool(stopped_at)
     assert all(line.startswith(("plan: fits: ", "plan: tight: ", "plan: does not fit: ")) for line in lines[1:-1])
+    assert len(set(lines)) == len(lines)
     assert not list(tmp_path.glob("plans/*"))
