@@ -29,6 +29,7 @@ from gpu_plan.planner.trace.parallel.numbers import renumbered
 from gpu_plan.planner.trace.parallel.sequence import cut_sequence
 from gpu_plan.planner.trace.parallel.stages import cut, layer_list, untie
 from gpu_plan.planner.trace.parallel.tensor import ranks, shard
+from gpu_plan.planner.trace.recorded import Recorded
 from gpu_plan.planner.trace.recording.origins import Origins
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import StepVariant
@@ -67,12 +68,20 @@ class TracingSession:
             self._model, self._spec = adapted.model, adapted.spec
         self._device, self._attention, self._wide = device, attention, wide
         self._stages: dict[tuple[object, ...], tuple[int, int, StepTrace]] = {}
+        self._recorded: dict[tuple[object, ...], Recorded] = {}
         self._tracers: dict[tuple[object, ...], tuple[StepVariant, Tracer]] = {}
         self._origin = Origins(Path.cwd()).current if source.kind == "factory" else str
         self._tracer = self._traced(self._model)
 
-    def _traced(self, model: nn.Module) -> Tracer:
+    def _recorded_of(self, key: tuple[object, ...]) -> Recorded:
+        """What was recorded of parts like this one: each is built for itself."""
+        if key not in self._recorded and len(self._recorded) == _MOST_TRACERS:
+            self._recorded.pop(next(iter(self._recorded)))
+        return self._recorded.setdefault(key, Recorded())
+
+    def _traced(self, model: nn.Module, recorded: Recorded | None = None) -> Tracer:
         return Tracer(
+            recorded=recorded or Recorded(),
             model=model,
             make_batch=self._batch,
             profile=kernel_profile(self._device),
@@ -114,11 +123,14 @@ class TracingSession:
         """Of one of several ranks: a part remembers its group, so that it is built for each trace."""
         if self._source.config is None:
             raise CannotSplitError(f"{self._source.id}: only models of transformers have a plan to be split by")
+        recorded = self._recorded_of(("part", variant.key(), variant.rank))
+        if (found := recorded.at_once(variant, micro_batch, wide=self._wide)) is not None:
+            return found
         with ranks(variant.spread, variant.rank):
             model = build_model(self._source.config, attention=self._attention)
             take_part(model, variant)
             try:
-                return self._traced(model).trace(variant, micro_batch)
+                return self._traced(model, recorded).trace(variant, micro_batch)
             except RuntimeError as problem:
                 name = type(model).__name__
                 raise CannotSplitError(f"{name} does not train as {self._by(variant)}: {_said(problem)}") from None
@@ -147,7 +159,8 @@ class TracingSession:
             raise CannotSplitError(f"{self._source.id}: only models of transformers are cut into stages")
         name, layers = layer_list(self._model)
         kinds = tuple(signature_of(layer) for layer in layers[stage.first : stage.end])
-        key = (replace(variant, stage=None).key(), micro_batch, stage.is_first, stage.is_last, kinds)
+        alike = (replace(variant, stage=None).key(), stage.is_first, stage.is_last, kinds)
+        key = (*alike, micro_batch)
         if key not in self._stages:
             with ranks(variant.tensor_parallel, variant.rank):
                 model = build_model(self._source.config, attention=self._attention)
@@ -156,7 +169,9 @@ class TracingSession:
                     untie(model)
                     shard(model, variant.tensor_parallel)
                 cut(model, stage)
-                self._stages[key] = stage.first, stage.end, self._traced(model).trace(variant, micro_batch)
+                recorded = self._recorded_of(("stage", *alike, stage.first, stage.end))
+                trace = self._traced(model, recorded).trace(variant, micro_batch)
+                self._stages[key] = stage.first, stage.end, trace
         first, end, trace = self._stages[key]
         return renumbered(trace, name, range(first, end), stage.first - first)
 

@@ -135,6 +135,7 @@ class Session:
                 held = run_part(self.model, self.variant.part, batch, tracker, recorder)
             else:
                 held = run(self.model, batch, self.variant, autocast, tracker, recorder)
+        standing = recorder.standing()
         raw = recorder.finish()
         del held
         known.forget()
@@ -147,6 +148,7 @@ class Session:
             inputs=_sizes(inputs),
             tokens=tokens,
             notes=(*assumed, *batch.notes),
+            leaves=any(one() is not None for one in standing),
             viewed=frozenset(numberless(name) for name, weight in named if recorder.views(local_tensor(weight))),
             read=reads.names(),
         )

@@ -1,7 +1,6 @@
 """Traces of one model: builds it once, records the variants that are asked for, expands what was folded."""
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,40 +17,18 @@ from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.layout import layout_of
 from gpu_plan.planner.trace.parallel.context import shared_out
 from gpu_plan.planner.trace.parallel.stages import stage_inputs
+from gpu_plan.planner.trace.recorded import Line, Recorded
 from gpu_plan.planner.trace.recording.between import ends_suffice
 from gpu_plan.planner.trace.recording.collection import one_thread
 from gpu_plan.planner.trace.recording.fit import Recording, fit, lie_exactly, signature
 from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
 from gpu_plan.planner.trace.sizes.ranges import ranges_for
-from gpu_plan.planner.trace.sizes.settled import settled
 from gpu_plan.planner.trace.step import Session, prepare
 from gpu_plan.planner.trace.variant import StepVariant, is_one_graph
 
 MakeBatch = Callable[[nn.Module, int, int], TrainingBatch]
 """(model, micro batch, sequence length) -> inputs."""
-
-
-_MOST_APART = 40_000
-"""Operators of recordings that are kept: some hundred bytes each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    """A trace through recordings of some micro batches, of which what follows rules is still to be settled."""
-
-    trace: StepTrace
-    exact: bool
-    """Whether it tells every size between them to the byte."""
-
-    @property
-    def samples(self) -> tuple[int, ...]:
-        return self.trace.samples
-
-    def tells(self, points: tuple[int, ...]) -> bool:
-        """Whether it says what the sizes from the first to the last of them are, be they on one line or not."""
-        inside = self.samples[0] <= points[0] and points[-1] <= self.samples[-1]
-        return points == self.samples or (self.exact and inside)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,38 +44,36 @@ class Tracer:
     """Whether a range is recorded before one of its sizes is told by itself, so that it serves as many as it can."""
     origin: Callable[[], str] = str
     """Names the user's own line that runs, where the model is the user's code."""
-    notes: list[str] = field(default_factory=list)
-    _folds: list[Fold] | None = None
+    recorded: Recorded = field(default_factory=Recorded)
+    """Of this model before, or of another one built alike."""
     _prepared: str = ""
-    _every: int = 1
-    _broken: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
-    _apart: dict[tuple[str, int], Recording] = field(default_factory=dict)
-    """Recordings of ranges that do not hold together, by variant and size: each stands for itself, or in another; and
-    the last of each range that does, with which the next one begins."""
-    _lines: dict[str, list[_Line]] = field(default_factory=dict)
-    """What was recorded, by variant."""
+    _has_run: bool = False
+
+    @property
+    def notes(self) -> list[str]:
+        """What was noted while it recorded."""
+        return self.recorded.notes
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """The step at `micro_batch`, and at every other size that its `samples` span."""
         self._prepare(variant)
         ranges = tuple(ranges_for(micro_batch, alone=variant.compilation is not None))
-        told = None if self.wide else self._told(variant, ranges)
+        known = self.recorded
+        told = None if self.wide else known.told(variant, ranges)
         for points in ranges:
-            told = told or self._told(variant, (points,))
+            told = told or known.told(variant, (points,))
             if told is not None:
                 return told
-            if (variant.key(), points) in self._broken or any(
-                line.tells(points) for line in self._lines.get(variant.key(), ())
-            ):
-                continue  # it bends there
+            if known.bends(variant, points):
+                continue
             try:
-                self._lines.setdefault(variant.key(), []).append(self._build(variant, points))
-                told = self._told(variant, (points,) if self.wide else ranges)
+                known.lines.setdefault(variant.key(), []).append(self._build(variant, points))
+                told = known.told(variant, (points,) if self.wide else ranges)
             except NotLinearError:
                 pass
             if told is not None:
                 return told
-            self._broken.add((variant.key(), points))
+            known.broken.add((variant.key(), points))
         raise AssertionError("a single recording is always linear")
 
     def line(self, variant: StepVariant, samples: tuple[int, ...]) -> StepTrace:
@@ -110,26 +85,17 @@ class Tracer:
             raise NotLinearError("tiles of kernels lie beside the line")
         return line.trace
 
-    def _told(self, variant: StepVariant, ranges: Sequence[tuple[int, ...]]) -> StepTrace | None:
-        """The trace over the widest of the ranges that what was recorded tells; None where it tells none."""
-        for points in ranges:
-            for line in self._lines.get(variant.key(), ()):
-                if line.tells(points):
-                    with contextlib.suppress(NotLinearError):
-                        return settled(line.trace, points)
-        return None
-
     def _prepare(self, variant: StepVariant) -> None:
         key = f"{variant.regime} {variant.checkpointing} {variant.checkpoint_every} {variant.checkpoints_on_host}"
         if key != self._prepared:
             prepare(self.model, variant, self.profile)
             self._prepared = key
-        if variant.checkpoint_every != self._every:
+        if variant.checkpoint_every != self.recorded.every:
             # Equal layers of which some are checkpointed repeat with another period.
-            self._every, self._folds = variant.checkpoint_every, None
-            self._apart.clear()
+            self.recorded.every, self.recorded.folds = variant.checkpoint_every, None
+            self.recorded.apart.clear()
 
-    def _build(self, variant: StepVariant, sizes: tuple[int, ...], *, unsettled: bool = False) -> "_Line":
+    def _build(self, variant: StepVariant, sizes: tuple[int, ...], *, unsettled: bool = False) -> Line:
         # Without a backward pass nothing shows that blocks are alike in it.
         folds = self.folds() if self.fold and not is_one_graph(variant) and not variant.evaluation else []
         try:
@@ -145,32 +111,32 @@ class Tracer:
             note = f"blocks are traced one by one: {kind}{reason}"
             if note not in self.notes:
                 self.notes.append(note)
-            self._folds = []
-            self._apart.clear()
+            self.recorded.folds = []
+            self.recorded.apart.clear()
             return self._traced(variant, sizes, [], unsettled=unsettled)
 
     def _widen(self, folds: list[Fold]) -> bool:
         """Whether runs of several kinds of blocks are tried again with whole units at their ends."""
         if all(fold.end_blocks == fold.period for fold in folds):
             return False
-        self._folds = folds_of(self.model, whole_ends=True)
-        self._apart.clear()
+        self.recorded.folds = folds_of(self.model, whole_ends=True)
+        self.recorded.apart.clear()
         return True
 
     def folds(self) -> list[Fold]:
         """Runs of equal blocks that are traced a few times and copied; none once folding has failed."""
-        if self._folds is None:
-            self._folds = folds_of(self.model)
-        return self._folds
+        if self.recorded.folds is None:
+            self.recorded.folds = folds_of(self.model)
+        return self.recorded.folds
 
-    def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold], *, unsettled: bool) -> "_Line":
+    def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold], *, unsettled: bool) -> Line:
         session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds, origin=self.origin)
         made: dict[int, Recording] = {}
         try:
             for size in sizes if self.wide else _ends_first(sizes):
                 if len(made) == 2 and not self.wide and ends_suffice(made[sizes[0]], made[sizes[-1]]):
                     break
-                known = self._apart.get((variant.key(), size))
+                known = self.recorded.apart.get((variant.key(), size))
                 made[size] = self._record(session, variant, size) if known is None else known
                 if signature(made[size].raw) != signature(made[sizes[0]].raw):
                     raise NotLinearError("the step's structure changes with the micro batch")
@@ -189,23 +155,22 @@ class Tracer:
                 unsettled=unsettled,
             )
         except NotLinearError:
-            self._keep_apart(variant, list(made.values()))
+            self.recorded.keep_apart(variant, list(made.values()))
             raise
-        self._keep_apart(variant, [recordings[-1]])
+        self.recorded.keep_apart(variant, [recordings[-1]])
         for fold in folds:
             trace = expand(trace, fold)
-        return _Line(trace=trace, exact=lie_exactly(recordings))
-
-    def _keep_apart(self, variant: StepVariant, recordings: list[Recording]) -> None:
-        """The latest of them all, up to as many operators as are worth their memory."""
-        self._apart.update({(variant.key(), one.micro_batch): one for one in recordings})
-        held = sum(len(one.raw.operators) for one in self._apart.values())
-        for key in list(self._apart):
-            if held <= _MOST_APART:
-                break
-            held -= len(self._apart.pop(key).raw.operators)
+        return Line(trace=trace, exact=lie_exactly(recordings))
 
     def _record(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
+        """A step, of a model that has run before: where the first one leaves something to the others, the second."""
+        recording = self._recording(session, variant, micro_batch)
+        if recording.leaves and not self._has_run:
+            recording = self._recording(session, variant, micro_batch)
+        self._has_run = True
+        return recording
+
+    def _recording(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
         with one_thread():
             batch = self.make_batch(self.model, micro_batch, variant.own_length)
         if variant.stage is not None:

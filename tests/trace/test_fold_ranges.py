@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.model.build.construct import build_model
-from gpu_plan.planner.trace import tracer as tracer_module
+from gpu_plan.planner.trace import recorded as recorded_module
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
@@ -101,9 +101,9 @@ def test_what_was_recorded_for_a_range_that_breaks_is_not_recorded_again(
     alone = tracer_of(model, Unruled()).trace(variant(1024), 2)
     assert np.array_equal(found[0].kind, alone.kind)
     assert np.array_equal(found[0].tensor_bytes(2), alone.tensor_bytes(2))
-    monkeypatch.setattr(tracer_module, "_MOST_APART", 0)
+    monkeypatch.setattr(recorded_module, "MOST_APART", 0)
     tracer.trace(variant(1024, Regime(weights="float32")), 2)
-    assert not tracer._apart, "what is kept is bounded"
+    assert not tracer.recorded.apart, "what is kept is bounded"
 
 
 COLUMNS = [name for name in StepTrace.__dataclass_fields__ if name not in ("parameters", "layout", "notes")]

@@ -42,6 +42,8 @@ class Recording:
     """What the recording assumes, one line each."""
     viewed: frozenset[str] = frozenset()
     """`numberless` names of the parameters that forward used through views which autograd keeps."""
+    leaves: bool = False
+    """Whether the model keeps something that was made in the step: frequencies of rotary embeddings, say."""
     read: frozenset[str] = frozenset()
     """Parameters that other modules read, as `ModuleLayout.read` has them."""
 

@@ -344,6 +344,10 @@ class Recorder(TorchDispatchMode):
         tensors = self.raw.tensors
         return [Held(watch, tensors[tid]) for tid, watch in self._watch.items() if tensors[tid].parameter < 0]
 
+    def standing(self) -> list[weakref.ref[Any]]:
+        """The same, each to be asked later whether it still stands; nothing is recorded by that."""
+        return [weakref.ref(storage) for one in self._watch.values() if (storage := one()) is not None]
+
     def finish(self) -> RawTrace:
         """The recorded step; storages still alive simply have no FREE event."""
         self.raw.host_reads = self._host_reads.answered()
