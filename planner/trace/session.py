@@ -29,8 +29,8 @@ from gpu_plan.planner.trace.parallel.numbers import renumbered
 from gpu_plan.planner.trace.parallel.sequence import cut_sequence
 from gpu_plan.planner.trace.parallel.stages import cut, layer_list, untie
 from gpu_plan.planner.trace.parallel.tensor import ranks, shard
-from gpu_plan.planner.trace.recorded import Recorded
 from gpu_plan.planner.trace.recording.origins import Origins
+from gpu_plan.planner.trace.recording.recorded import Recorded
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import StepVariant
 

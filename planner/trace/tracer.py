@@ -17,10 +17,10 @@ from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.layout import layout_of
 from gpu_plan.planner.trace.parallel.context import shared_out
 from gpu_plan.planner.trace.parallel.stages import stage_inputs
-from gpu_plan.planner.trace.recorded import Line, Recorded
 from gpu_plan.planner.trace.recording.between import ends_suffice
 from gpu_plan.planner.trace.recording.collection import one_thread
 from gpu_plan.planner.trace.recording.fit import Recording, fit, lie_exactly, signature
+from gpu_plan.planner.trace.recording.recorded import Line, Recorded
 from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
 from gpu_plan.planner.trace.sizes.ranges import ranges_for

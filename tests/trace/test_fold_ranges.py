@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.model.build.construct import build_model
-from gpu_plan.planner.trace import recorded as recorded_module
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
+from gpu_plan.planner.trace.recording import recorded as recorded_module
 from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.rules import Ruled
 from gpu_plan.planner.trace.sizes.ranges import RANGES, ranges_for

@@ -9,7 +9,7 @@ import pytest
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.trace.device import device_kind
-from gpu_plan.planner.trace.recorded import Recorded
+from gpu_plan.planner.trace.recording.recorded import Recorded
 from gpu_plan.planner.trace.session import TracingSession
 from gpu_plan.planner.trace.tracer import Tracer
 from tests.trace.test_fold_ranges import ARCHITECTURES, build_model, recorded, tracer_of, variant
