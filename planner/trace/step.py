@@ -12,7 +12,7 @@ from torch import nn
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.build.flash import flash_package, implementation_of, refuse_device, refuse_training
-from gpu_plan.planner.model.build.lean.imports import dynamo_away
+from gpu_plan.planner.model.build.lean.imports import dynamo_away, large_ones
 from gpu_plan.planner.model.float8 import (
     as_it_was_built,
     convert_linears,
@@ -74,6 +74,12 @@ class Session:
 
     def record(self, batch: TrainingBatch, micro_batch: int, tokens: int) -> Recording:
         """Records forward and backward on one micro batch."""
+        there = large_ones()
+        with dynamo_away() if self.variant.compilation is None else contextlib.nullcontext():
+            recording = self._recorded(batch, micro_batch, tokens)
+        return recording if large_ones() == there else self._recorded(batch, micro_batch, tokens)
+
+    def _recorded(self, batch: TrainingBatch, micro_batch: int, tokens: int) -> Recording:
         known = KnownValues()
         if self.variant.evaluation == "forward":
             batch = _unlabelled(batch)
@@ -93,8 +99,6 @@ class Session:
                 recorder.know(stack.enter_context(gathered_weights(self.model)))
             stack.enter_context(no_collection())
             stack.enter_context(one_thread())
-            if self.variant.compilation is None:
-                stack.enter_context(dynamo_away())
             if self.variant.fused:
                 stack.enter_context(self._liger())
             if self.variant.loss == VALUED or (

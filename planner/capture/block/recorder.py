@@ -89,7 +89,7 @@ class BlockRecorder(Recorder):
         reads: list[torch.Tensor],
         written: list[torch.Tensor],
         args: tuple[Any, ...],
-        out: Any,
+        flops: int,
         moved: int,
     ) -> None:
         self.adopt(reads)
@@ -100,7 +100,7 @@ class BlockRecorder(Recorder):
                 self.assign(tensor, Category.INPUTS)
         if name in _PRODUCTS:
             self._take_workspace(where, backward=phase != 0)
-        super()._note_operator(func, name, where, phase, reads, written, args, out, moved)
+        super()._note_operator(func, name, where, phase, reads, written, args, flops, moved)
 
     def _follow_copy(self, reads: list[torch.Tensor], written: list[torch.Tensor]) -> None:
         """A copy of a weight that the program makes outside of any model, in another type or a second time."""

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 
 from gpu_plan.planner.model.build.flash import flash_package, implementation_of, refuse_device
-from gpu_plan.planner.model.build.lean.imports import dynamo_away
+from gpu_plan.planner.model.build.lean.imports import dynamo_away, large_ones
 from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.folding.fold import folded
@@ -68,6 +68,15 @@ def record_generation(
 
     The root module's ENTER events part them. Whatever the model raises goes through.
     """
+    there = large_ones()
+    with dynamo_away():
+        recording = _recorded(model, variant, profile, folds, keeps_rules)
+    return recording if large_ones() == there else _recorded(model, variant, profile, folds, keeps_rules)
+
+
+def _recorded(
+    model: Any, variant: GenerationVariant, profile: KernelProfile, folds: Sequence[Fold], keeps_rules: bool
+) -> Recording:
     prompt = prompt_of(model, variant)
     known = KnownValues()
     for name, value in prompt.values.items():
@@ -77,8 +86,7 @@ def record_generation(
     recorder.keeps_rules = keeps_rules
     recorder.know([*map(local_tensor, model.parameters()), *model.buffers(), *prompt.tensors.values()])
     with contextlib.ExitStack() as stack:
-        # What is imported while something is recorded keeps frames, and tensors with them.
-        quiet = (no_collection(), one_thread(), dynamo_away(), quiet_logs())
+        quiet = (no_collection(), one_thread(), quiet_logs())
         for context in (*quiet, python_wrappers_open(), autocast_visible(None)):
             stack.enter_context(context)
         stack.enter_context(folded(model, folds, lambda: len(recorder.raw.operators)))

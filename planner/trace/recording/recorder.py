@@ -14,14 +14,16 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from gpu_plan.planner.model.build.lean.dynamo import is_away
 from gpu_plan.planner.model.build.lean.imports import dynamo_away
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark
+from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.modules import BACKWARD, FORWARD, ModuleTracker
 from gpu_plan.planner.trace.recording.operators.engine_adds import ZEROS, done_in_place
 from gpu_plan.planner.trace.recording.operators.facts import facts_of, tensors_in
-from gpu_plan.planner.trace.recording.operators.meta_results import meta_result
+from gpu_plan.planner.trace.recording.operators.meta_results import Kept, meta_result
 from gpu_plan.planner.trace.recording.operators.work import described, operator_flops, unread
 from gpu_plan.planner.trace.rules import Ruled
 
@@ -89,11 +91,11 @@ class RawTrace:
 
 
 @cache
-def _first_decomposition() -> None:
+def _first_decomposition(away: bool) -> None:
     """torch's decompositions import half of torch at the first call in a process, and something of that keeps its
     frames: tensors on the stack would never be seen to die. Let that be nobody's.
     """
-    with dynamo_away(), _disable_current_modes():
+    with dynamo_away() if away else contextlib.nullcontext(), _disable_current_modes():
         matrix = torch.empty(1, 1, device="meta")
         torch.addmm(torch.empty(1, device="meta"), matrix, matrix)
 
@@ -116,7 +118,7 @@ class Recorder(TorchDispatchMode):
         origin: Callable[[], str] = str,
     ) -> None:
         super().__init__()
-        _first_decomposition()
+        _first_decomposition(is_away())
         self._origin = origin
         self._wrappers = wrappers
         self.raw = RawTrace()
@@ -282,11 +284,11 @@ class Recorder(TorchDispatchMode):
             self._note_views(reads)
         in_place = facts.may_write_in_place and done_in_place(name, args, phase == BACKWARD)
         old = self._overwritten(args[0], name) if in_place else -1
-        kept = None
+        kept, run = None, META_OPS.get(func, func)  # others stand there between devices
         if facts.functional:
-            out, kept = meta_result(func, facts.run, args, kwargs)
+            out, kept = meta_result(func, run, args, kwargs)
         else:
-            out = facts.run(*args, **kwargs)
+            out = run(*args, **kwargs)
         self._host_reads.follow(func, args, kwargs, out)
         written = [tensor for tensor in tensors_in((out,)) if tensor.is_meta]
         fresh = []
@@ -303,24 +305,8 @@ class Recorder(TorchDispatchMode):
             scratch, ruled = scratch + [one.nbytes(0) for one in ruled if one.nbytes(0)], []
         self._scratch(scratch, ruled, name, where)
         moved = _traffic((*reads, *written)) - _traffic(unread(func, args, kwargs))
-        if kept is None or kept.flops is None:
-            flops = operator_flops(func, args, out)
-            if kept is not None:
-                kept.flops = flops
-        else:
-            flops = kept.flops
-        self.raw.operators.append(
-            RawOperator(
-                name=described(func, name, args),
-                module=where,
-                phase=phase,
-                flops=flops,
-                moved_bytes=moved,
-                reads=tuple([self._id_of(tensor) for tensor in reads]),
-                writes=tuple([self._id_of(tensor) for tensor in written]),
-            )
-        )
-        self._event(Kind.OPERATOR, len(self.raw.operators) - 1)
+        flops = _flops(func, args, out, kept)
+        self._note_operator(func, name, where, phase, reads, written, args, flops, moved)
         return out
 
     def _note_views(self, reads: list[torch.Tensor]) -> None:
@@ -336,6 +322,31 @@ class Recorder(TorchDispatchMode):
             if tensor.device.type == "meta" and self._id_of(tensor) < 0:
                 self._allocate(tensor, "host_read", where, phase)
         return value
+
+    def _note_operator(
+        self,
+        func: Any,
+        name: str,
+        where: int,
+        phase: int,
+        reads: list[torch.Tensor],
+        written: list[torch.Tensor],
+        args: tuple[Any, ...],
+        flops: int,
+        moved: int,
+    ) -> None:
+        self.raw.operators.append(
+            RawOperator(
+                name=described(func, name, args),
+                module=where,
+                phase=phase,
+                flops=flops,
+                moved_bytes=moved,
+                reads=tuple([self._id_of(tensor) for tensor in reads]),
+                writes=tuple([self._id_of(tensor) for tensor in written]),
+            )
+        )
+        self._event(Kind.OPERATOR, len(self.raw.operators) - 1)
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -368,6 +379,15 @@ def keep_gradients(raw: RawTrace) -> None:
     ]
     raw.kind[:] = [raw.kind[index] for index in kept]
     raw.subject[:] = [raw.subject[index] for index in kept]
+
+
+def _flops(func: Any, args: tuple[Any, ...], out: Any, kept: Kept | None) -> int:
+    """Counted once for equal arguments."""
+    if kept is None:
+        return operator_flops(func, args, out)
+    if kept.flops is None:
+        kept.flops = operator_flops(func, args, out)
+    return kept.flops
 
 
 def _traffic(tensors: Iterable[torch.Tensor]) -> int:

@@ -127,6 +127,11 @@ def _leave() -> None:
         del torch._dynamo
 
 
+def is_away() -> bool:
+    """Whether it is kept away just now."""
+    return _stands(sys.modules["torch"])
+
+
 def _stands(torch: ModuleType) -> bool:
     return isinstance(vars(torch).get("_dynamo"), _Stand)
 

@@ -7,6 +7,7 @@ kernels import when they run; what they name is fetched when it is used (`names.
 
 import builtins
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,7 @@ _LATER = (
     "transformers.distributed.tensor_parallel",
 )
 """Packages whose names come later, with all that is in them. The last two make placements when they are imported."""
+_LARGE = (DYNAMO, "sympy", "torch.distributed.fsdp", "torch.distributed.tensor")
 _ASK_DYNAMO = ("torch.compiler", "torch._compile")
 """torch's modules that import torch._dynamo to mark a function for it."""
 
@@ -65,6 +67,12 @@ def lean_imports() -> Iterator[None]:
             yield
     finally:
         folders.end()
+
+
+def large_ones() -> frozenset[str]:
+    """What is imported of the packages that may come late. One that comes while a step is recorded keeps frames of it,
+    and tensors with them: such a recording tells too late when they die."""
+    return frozenset(name for name in _LARGE if name in sys.modules)
 
 
 @contextmanager

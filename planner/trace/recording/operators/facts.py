@@ -6,7 +6,6 @@ import torch
 
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.inputs.known import asks_values, written_by
-from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
 from gpu_plan.planner.trace.recording.host_reads import READS
 from gpu_plan.planner.trace.recording.operators.engine_adds import IN_PLACE_ON_DEVICE
 
@@ -21,8 +20,6 @@ class Facts:
     """Of one operator."""
 
     name: str
-    run: Any
-    """What is called for it on meta."""
     functional: bool
     """Whether nothing is written and no result shares an argument's storage."""
     silent: bool
@@ -50,7 +47,6 @@ def _facts(func: Any) -> Facts:
     schema, name = func._schema, func._overloadpacket.__name__
     return Facts(
         name=name,
-        run=META_OPS.get(func, func),
         functional=func.namespace == "aten"
         and not schema.is_mutable
         and bool(schema.returns)
