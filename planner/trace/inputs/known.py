@@ -233,11 +233,6 @@ def asks_values(func: Any) -> bool:
     return copies or packet in _BOOL_INDEXED or packet in _DATA_DEPENDENT
 
 
-def written_by(func: Any) -> tuple[int, ...]:
-    """Positions of the arguments that it writes."""
-    return _traits(func)[0]
-
-
 @cache
 def _traits(func: Any) -> tuple[tuple[int, ...], bool, bool]:
     """Positions of the arguments that it writes, whether inputs decide its values, whether it leaves them as they

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from gpu_plan.planner.plain.values import dataclass
-from gpu_plan.planner.trace.inputs.known import asks_values, written_by
+from gpu_plan.planner.trace.inputs.known import asks_values
 from gpu_plan.planner.trace.recording.host_reads import READS
 from gpu_plan.planner.trace.recording.operators.engine_adds import IN_PLACE_ON_DEVICE
 
@@ -28,7 +28,6 @@ class Facts:
     saves: bool
     asks: bool
     """Whether it may read a value, or make a shape of one."""
-    writes: bool
 
 
 _known: dict[int, tuple[Any, Facts]] = {}
@@ -55,7 +54,6 @@ def _facts(func: Any) -> Facts:
         may_write_in_place=name in IN_PLACE_ON_DEVICE,
         saves=name in _SAVING,
         asks=func in READS or asks_values(func),
-        writes=bool(written_by(func)),
     )
 
 

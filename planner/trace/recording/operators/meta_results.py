@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gpu_plan.planner.plain.values import dataclass
+from gpu_plan.planner.trace.recording.operators.facts import tensors_in
 
 _MOST = 50_000
 """Entries kept; beyond that all are forgotten: one process may trace many models."""
@@ -83,7 +84,7 @@ def _described(out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     if not results or not all(map(_is_plain, results)):
         return None
     storages = [result.untyped_storage()._cdata for result in results]
-    given = {tensor.untyped_storage()._cdata for tensor in _tensors((args, tuple(kwargs.values())))}
+    given = {tensor.untyped_storage()._cdata for tensor in tensors_in((*args, *kwargs.values()))}
     if len(set(storages)) < len(storages) or given & set(storages):
         return None
     return alone, tuple((tuple(one.shape), one.stride(), one.dtype) for one in results)
@@ -98,9 +99,3 @@ def _is_plain(tensor: Any) -> bool:
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     spanned = (last + 1) * tensor.element_size() if tensor.numel() else 0
     return bool(tensor.untyped_storage().nbytes() == spanned)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (tuple, list)) else []
