@@ -5,6 +5,7 @@ What is no trace raises `CorruptTraceError`.
 archive   one trace: a JSON text and its columns
 over_lengths   one over sequence lengths
 over_sizes     a generation over prompts and batches
+framed    what both have in common
 columns   numbers as few bytes
 """
 

@@ -1,26 +1,21 @@
 """A trace over sequence lengths as bytes and back: its trace at the first, and how every number grows from there."""
 
-import json
 from dataclasses import replace
-from itertools import pairwise
-
-import numpy as np
 
 from gpu_plan.planner.trace.rules import PartialSums, Ruled, ScratchRule, SortedIndices
 from gpu_plan.planner.trace.sizes.lengths import Grown, Lengths
-from gpu_plan.planner.trace.storage.archive import CorruptTraceError, read, written
+from gpu_plan.planner.trace.storage.archive import CorruptTraceError
 from gpu_plan.planner.trace.storage.columns import CorruptColumnError, packed, unpacked
+from gpu_plan.planner.trace.storage.framed import framed, unframed
 
 _FORMAT = 1
 
 
 def written_lengths(lengths: Lengths) -> bytes:
     """Uncompressed."""
-    trace = written(replace(lengths.trace, tensor_rule=[]))
     columns = [packed(lengths.shape_of)]
     columns += [packed(part) for grown in lengths.grown.values() for part in (grown.slope, grown.bend)]
     rest = {
-        "format": _FORMAT,
         "first": lengths.first,
         "last": lengths.last,
         "shapes": list(lengths.shapes),
@@ -30,24 +25,14 @@ def written_lengths(lengths: Lengths) -> bytes:
             if ruled is not None
         ],
         "grown": [[name, len(grown.slope)] for name, grown in lengths.grown.items()],
-        "columns": [len(column) for column in columns],
     }
-    text = json.dumps(rest, separators=(",", ":")).encode()
-    return b"".join([len(trace).to_bytes(8, "little"), trace, len(text).to_bytes(8, "little"), text, *columns])
+    return framed(replace(lengths.trace, tensor_rule=[]), _FORMAT, rest, columns)
 
 
 def read_lengths(content: bytes) -> Lengths:
     """The trace that was written as `content`; CorruptTraceError where there is none."""
-    end = 8 + int.from_bytes(content[:8], "little")
-    trace = read(content[8:end])
     try:
-        raw = content[end:]
-        start = 8 + int.from_bytes(raw[:8], "little")
-        rest = json.loads(raw[8:start])
-        if rest["format"] != _FORMAT:
-            raise CorruptTraceError("another format")
-        ends = np.cumsum([start, *rest["columns"]]).tolist()
-        columns = (raw[first:last] for first, last in pairwise(ends))
+        trace, rest, columns = unframed(content, _FORMAT)
         shape_of = unpacked(next(columns), trace.num_tensors)
         rules: list[Ruled | None] = [None] * trace.num_tensors
         for place, rows, width, fixed, per_sample in rest["rules"]:

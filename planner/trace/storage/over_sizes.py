@@ -1,47 +1,33 @@
 """A generation over prompts and batches as bytes and back: its trace at the least, and how every number grows."""
 
-import json
-from itertools import pairwise
-
 import numpy as np
 
 from gpu_plan.planner.trace.sizes.planes import Plane, Split
-from gpu_plan.planner.trace.storage.archive import CorruptTraceError, read, written
+from gpu_plan.planner.trace.storage.archive import CorruptTraceError
 from gpu_plan.planner.trace.storage.columns import CorruptColumnError, packed, unpacked
+from gpu_plan.planner.trace.storage.framed import framed, unframed
 
 _FORMAT = 1
 
 
 def written_plane(plane: Plane) -> bytes:
     """Uncompressed."""
-    trace = written(plane.trace)
     columns = [packed(plane.shape_of)]
     columns += [packed(term) for grown in plane.grown.values() for term in grown]
     rest = {
-        "format": _FORMAT,
         "least": list(plane.least),
         "most": list(plane.most),
         "shapes": list(plane.shapes),
         "splits": [[one.place, one.heads, one.queries, one.width, one.samples, one.keys] for one in plane.splits],
         "grown": [[name, *grown.shape] for name, grown in plane.grown.items()],
-        "columns": [len(column) for column in columns],
     }
-    text = json.dumps(rest, separators=(",", ":")).encode()
-    return b"".join([len(trace).to_bytes(8, "little"), trace, len(text).to_bytes(8, "little"), text, *columns])
+    return framed(plane.trace, _FORMAT, rest, columns)
 
 
 def read_plane(content: bytes) -> Plane:
     """The generation that was written as `content`; CorruptTraceError where there is none."""
-    end = 8 + int.from_bytes(content[:8], "little")
-    trace = read(content[8:end])
     try:
-        raw = content[end:]
-        start = 8 + int.from_bytes(raw[:8], "little")
-        rest = json.loads(raw[8:start])
-        if rest["format"] != _FORMAT:
-            raise CorruptTraceError("another format")
-        ends = np.cumsum([start, *rest["columns"]]).tolist()
-        columns = (raw[first:last] for first, last in pairwise(ends))
+        trace, rest, columns = unframed(content, _FORMAT)
         shape_of = unpacked(next(columns), trace.num_tensors)
         grown = {
             str(name): np.stack([unpacked(next(columns), int(count)) for _ in range(int(terms))])
