@@ -1,7 +1,6 @@
 """TOML of others as values. Pure."""
 
 import re
-import tomllib
 
 from gpu_plan.planner.foreign.limits import MAX_DEPTH, MalformedError, check_depth, too_deep
 
@@ -17,6 +16,8 @@ def toml_table(content: bytes) -> dict[str, object]:
     """The file's table. MalformedError for all that is no TOML of bounded size and depth."""
     if len(content) > MAX_BYTES:
         raise MalformedError("is larger than 1 MiB: it cannot be a configuration")
+    import tomllib  # three milliseconds, for the commands that read some
+
     try:
         text = content.decode("utf-8")
         if _LONG_KEY.search(text):

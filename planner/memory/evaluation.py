@@ -119,7 +119,7 @@ class _Pass:
     def __init__(self, stream: RankStream, batch: int) -> None:
         self._stream = stream
         trace = stream.trace
-        segments = np.setdiff1d(np.arange(1, stream.step_segments[-1]), stream.step_segments)
+        segments = stream.pass_segments
         inside = (stream.event_segment == segments[-1]) & ~stream.event_in_backward
         self._signs, self._tensors = stream.event_sign[inside], stream.event_tensor[inside]
         self._sizes = stream.requested(batch)

@@ -54,6 +54,5 @@ def gathered_bytes(stream: RankStream, micro_batch: int) -> int:
     counted = np.isin(stream.category, kinds)
     live = np.cumsum(stream.event_sign * np.where(counted, sizes, 0)[stream.event_tensor])
     end = np.flatnonzero(stream.event_segment <= stream.step_segments[-1])[-1]
-    passes = np.setdiff1d(np.arange(1, stream.step_segments[-1]), stream.step_segments)
-    forward = (stream.event_segment == passes[-1]) & ~stream.event_in_backward
+    forward = (stream.event_segment == stream.pass_segments[-1]) & ~stream.event_in_backward
     return max(0, int(live[forward].max(initial=0)) - int(live[end]))

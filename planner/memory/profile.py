@@ -162,7 +162,7 @@ def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.i
         **({Phase.EVALUATION: evaluates} if stream.evaluation_segment else {}),
         **others,
     }
-    passes = np.setdiff1d(np.arange(1, stream.step_segments[-1]), stream.step_segments)
+    passes = stream.pass_segments
     begin, end = np.searchsorted(segments, passes), np.searchsorted(segments, passes, side="right")
     forward_ends = [
         last - int(stream.event_in_backward[first:last].sum()) for first, last in zip(begin, end, strict=True)

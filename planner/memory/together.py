@@ -164,8 +164,7 @@ def window_of(stream: RankStream, micro_batch: int, inside: NDArray[np.bool_]) -
 
 def second_pass(stream: RankStream) -> NDArray[np.bool_]:
     """Forward of the last micro step: what a pass takes once all that is made once stands."""
-    segments = np.setdiff1d(np.arange(1, stream.step_segments[-1]), stream.step_segments)
-    inside: NDArray[np.bool_] = (stream.event_segment == segments[-1]) & ~stream.event_in_backward
+    inside: NDArray[np.bool_] = (stream.event_segment == stream.pass_segments[-1]) & ~stream.event_in_backward
     return inside
 
 

@@ -7,13 +7,13 @@ on, which compiles a class's methods together, it is the standard library's as i
 """
 
 import dataclasses
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import MemberDescriptorType
+from types import CodeType, FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or sys.version_info >= (3, 13):
@@ -29,22 +29,21 @@ else:
 
 __all__ = ["dataclass"]
 
-_SHARED = frozenset({"frozen", "slots", "kw_only"})
+_SHARED = frozenset({"frozen", "slots", "kw_only", "eq", "weakref_slot"})
 """Options of classes whose methods are shared."""
 _MISSING = dataclasses.MISSING
 
 
 def _made(cls: type, options: dict[str, bool]) -> type:
-    frozen = options.get("frozen", False)
+    frozen, compares = options.get("frozen", False), options.get("eq", True)
     if not _is_plain(cls, options):
         return dataclasses.dataclass(cls, **options)
     own = cls.__dict__.keys() & {"__init__", "__eq__", "__hash__", "__repr__", "__getstate__", "__setstate__"}
     with _changing(_bases(cls)):
-        made: type = dataclasses.dataclass(
-            init=False, repr=False, eq=False, slots=options.get("slots", False), kw_only=options.get("kw_only", False)
-        )(cls)
+        here = {name: value for name, value in options.items() if name not in ("frozen", "eq")}
+        made: type = dataclasses.dataclass(init=False, repr=False, eq=False, **here)(cls)
     added: dict[str, Any] = {"__init__": _first_init(made, frozen), "__repr__": _shown}
-    if "__eq__" not in own:
+    if compares and "__eq__" not in own:
         added |= _compared(made, frozen)
     if frozen:
         added |= {"__setattr__": _keep, "__delattr__": _keep_all}
@@ -54,7 +53,7 @@ def _made(cls: type, options: dict[str, bool]) -> type:
         if name not in own:
             setattr(made, name, value)
     said: Any = made.__dataclass_params__  # type: ignore[attr-defined]
-    said.init, said.repr, said.eq, said.frozen = True, True, True, frozen
+    said.init, said.repr, said.eq, said.frozen = True, True, compares, frozen
     return made
 
 
@@ -79,17 +78,19 @@ def _changing(bases: list[Any]) -> Iterator[None]:
 
 
 def _is_plain(cls: type, options: dict[str, bool]) -> bool:
-    """Whether nothing of it asks for what is not shared: other options, values that are no fields, fields that are no
-    arguments; or is an error, which the standard library tells."""
-    kinds = inspect.get_annotations(cls).values()
-    fields = (value for value in cls.__dict__.values() if isinstance(value, dataclasses.Field))
+    """Whether nothing of it asks for what is not shared: other options, arguments that are no fields; or is an error,
+    which the standard library tells."""
     return (
         options.keys() <= _SHARED
-        and not any("ClassVar" in str(kind) or "InitVar" in str(kind) for kind in kinds)
-        and all(field.init for field in fields)
+        and not any(map(_is_argument_alone, getattr(cls, "__annotations__", {}).values()))
         and not cls.__dict__.keys() & {"__setattr__", "__delattr__"}
         and all(base.frozen == options.get("frozen", False) for base in _bases(cls))
     )
+
+
+def _is_argument_alone(kind: object) -> bool:
+    """As dataclasses.py: _is_initvar, and of names in quotes whatever may mean it."""
+    return "InitVar" in kind if isinstance(kind, str) else dataclasses.InitVar in (kind, type(kind))
 
 
 # -- arguments ------------------------------------------------------------------------------------------------
@@ -108,35 +109,69 @@ def _first_init(made: type, frozen: bool) -> Callable[..., None]:
 
 
 def _written_init(made: type, frozen: bool) -> Callable[..., None]:
-    """dataclasses.py: _init_fn."""
+    """dataclasses.py: _init_fn. What is compiled is alike for classes of as many fields; names are put in."""
+    slots = made.__dict__.get("__slots__") is not None
     known: dict[str, Any] = {"_object": object, "_missing": _MISSING}
+    names: dict[Any, str] = {}
+    lines: list[str] = []
     places: list[str] = []
     named: list[str] = []
-    body: list[str] = []
-    for field in dataclasses.fields(made):
-        name, value, argument = field.name, field.name, field.name
-        if field.default is not _MISSING:
-            known[f"_default_{name}"] = field.default
-            argument = f"{name}=_default_{name}"
-        elif field.default_factory is not _MISSING:
-            known[f"_make_{name}"] = field.default_factory
-            argument, value = f"{name}=_missing", f"_make_{name}() if {name} is _missing else {name}"
-        (named if field.kw_only else places).append(argument)
-        slot = getattr(made, name, None)
+    defaults: list[Any] = []
+    named_defaults: dict[str, Any] = {}
+    # Arguments by name and what is made anew last: of the fewer orders the fewer are compiled.
+    fields = sorted(dataclasses.fields(made), key=lambda one: one.kw_only and 1 + (one.default_factory is not _MISSING))
+    for number, field in enumerate(fields):
+        value = f"a{number}"
+        if field.default_factory is not _MISSING:
+            known[f"_make{number}"] = field.default_factory
+            value = f"_make{number}() if {value} is _missing else {value}" if field.init else f"_make{number}()"
+        elif not field.init and (field.default is _MISSING or not slots):
+            continue
+        elif not field.init:
+            known[f"_default{number}"], value = field.default, f"_default{number}"
+        if field.init:
+            names[f"a{number}"] = field.name
+            (named if field.kw_only else places).append(f"a{number}")
+            default = field.default if field.default_factory is _MISSING else _MISSING
+            if field.default_factory is not _MISSING or default is not _MISSING:
+                if field.kw_only:
+                    named_defaults[field.name] = default
+                else:
+                    defaults.append(default)
+        slot = getattr(made, field.name, None)
         if frozen and isinstance(slot, MemberDescriptorType):
-            known[f"_set_{name}"] = slot.__set__
-            body.append(f"_set_{name}(_self, {value})")  # in half the time of object.__setattr__, which looks it up
+            known[f"_set{number}"] = slot.__set__
+            lines.append(f"_set{number}(_self, {value})")  # in half the time of object.__setattr__, which looks it up
         else:
-            body.append(f"_object.__setattr__(_self, {name!r}, {value})" if frozen else f"_self.{name} = {value}")
+            names[f"n{number}"] = field.name
+            lines.append(
+                f"_object.__setattr__(_self, 'n{number}', {value})" if frozen else f"_self.n{number} = {value}"
+            )
     if hasattr(made, "__post_init__"):
-        body.append("_self.__post_init__()")
+        lines.append("_self.__post_init__()")
     arguments = ", ".join(["_self", *places, *(["*", *named] if named else [])])
-    lines = "".join(f"\n    {line}" for line in body or ["pass"])
-    exec(f"def __init__({arguments}):{lines}", known)
-    written: Any = known["__init__"]
+    code = _named(_compiled(f"def __init__({arguments}):\n    " + "\n    ".join(lines or ["pass"])), names)
+    written: Any = FunctionType(code, known, "__init__", tuple(defaults) or None)
+    written.__kwdefaults__ = named_defaults or None
     written.__qualname__ = f"{made.__qualname__}.__init__"
     written.__module__ = made.__module__
     return written  # type: ignore[no-any-return]
+
+
+@cache
+def _compiled(text: str) -> CodeType:
+    """Of the one function that is defined there."""
+    module = compile(text, "<arguments>", "exec")
+    return next(one for one in module.co_consts if isinstance(one, CodeType))
+
+
+def _named(code: CodeType, names: dict[Any, str]) -> CodeType:
+    """The same with other names for arguments, attributes and what is called by a name."""
+    return code.replace(
+        co_varnames=tuple(names.get(name, name) for name in code.co_varnames),
+        co_names=tuple(names.get(name, name) for name in code.co_names),
+        co_consts=tuple(names.get(one, one) if isinstance(one, str) else one for one in code.co_consts),
+    )
 
 
 # -- what is alike for all ------------------------------------------------------------------------------------

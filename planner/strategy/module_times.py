@@ -60,11 +60,14 @@ def _positions(trace: StepTrace, kind: Kind, start: int, end: int) -> "np.ndarra
 
 def _first(trace: StepTrace, kind: Kind, start: int, end: int) -> dict[str, int]:
     at = _positions(trace, kind, start, end)
-    modules, index = np.unique(trace.subject[at], return_index=True)
-    return {trace.modules[int(m)]: int(at[i]) for m, i in zip(modules, index, strict=True)}
+    return _by_module(trace, at[::-1])
 
 
 def _last(trace: StepTrace, kind: Kind, start: int, end: int) -> dict[str, int]:
-    at = _positions(trace, kind, start, end)[::-1]
-    modules, index = np.unique(trace.subject[at], return_index=True)
-    return {trace.modules[int(m)]: int(at[i]) for m, i in zip(modules, index, strict=True)}
+    return _by_module(trace, _positions(trace, kind, start, end))
+
+
+def _by_module(trace: StepTrace, at: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> dict[str, int]:
+    """The last of these positions that each module has."""
+    found = dict(zip(trace.subject[at].tolist(), at.tolist(), strict=True))
+    return {trace.modules[module]: found[module] for module in sorted(found)}

@@ -14,4 +14,4 @@ def least_reserved(event_sign: IntArray, event_tensor: IntArray, sizes: IntArray
     """
     pools = (2 * cuda_stream + (sizes <= SMALL_LIMIT))[event_tensor]
     changes = event_sign * sizes[event_tensor]
-    return sum(int(np.cumsum(changes[pools == pool]).max(initial=0)) for pool in np.unique(pools))
+    return sum(int(np.cumsum(changes[pools == pool]).max(initial=0)) for pool in np.flatnonzero(np.bincount(pools)))

@@ -125,7 +125,9 @@ class _Order:
         self.count, self._own = len(order), len(order) - placed
         self._place = np.empty(self.count, dtype=np.int64)
         self._place[order] = np.arange(self.count)
-        self._points, starts = np.unique(at[order], return_index=True)
+        sorted_at = at[order]
+        starts = np.flatnonzero(np.diff(sorted_at, prepend=sorted_at[:1] - 1))
+        self._points = sorted_at[starts]
         # Of events at one point the order is that of their numbers: both in one number, which grows with the place.
         number = np.repeat(np.arange(len(self._points)), np.diff(starts, append=self.count))
         self._number = number * (self.count + 1) + order

@@ -46,6 +46,12 @@ class RankStream:
     """Of a generation: the phase of each segment. Empty for training, whose events tell it."""
     _peaks: Peaks = field(init=False, default_factory=Peaks, compare=False, repr=False)
 
+    @property
+    def pass_segments(self) -> list[int]:
+        """Segments of training between load and last step that are no steps: forward and backward of a micro batch."""
+        steps = set(self.step_segments)
+        return [segment for segment in range(1, self.step_segments[-1]) if segment not in steps]
+
     def sizes(self, micro_batch: int) -> IntArray:
         """Allocator bytes charged for every storage."""
         return (self.requested(micro_batch) + (BLOCK - 1)) & -BLOCK

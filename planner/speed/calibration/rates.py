@@ -1,7 +1,5 @@
 """A calibration's figures as the rates that the speed model asks for."""
 
-from statistics import median
-
 import numpy as np
 
 from gpu_plan.planner.plain.values import dataclass
@@ -39,6 +37,8 @@ def product_rate(record: Calibration, dtype: str) -> tuple[Rate, Sizes] | None:
     rows = sorted((row for row in record.products if row.dtype == _dtype(dtype)), key=lambda row: row.flops)
     if not rows:
         return None
+    from statistics import median  # three milliseconds, where something was measured
+
     top = rows[-1].rate
     spread_slow = median(row.rate[0] / row.rate[1] for row in rows)
     spread_fast = median(row.rate[2] / row.rate[1] for row in rows)

@@ -19,6 +19,7 @@ from typing import Any
 from gpu_plan.planner.model.spec import ModelSpec, spec_from
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.shipped.beginning import Beginning, packed
 from gpu_plan.planner.trace.storage import CorruptTraceError, read
 
 _NAME = b"gpu-plan traces 3\n"
@@ -28,8 +29,6 @@ _LARGEST = 2**26
 """Bytes of an index; that of the largest model is a tenth of it."""
 _LARGEST_PART = 2**28
 """Bytes of a part; that of the largest model is a fifth of it."""
-_PACKED = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 2**23}]
-"""A reader holds the dictionary beside what it reads: neighbours in a part are alike, so that a small one does."""
 
 
 class DamagedBookError(Exception):
@@ -56,8 +55,8 @@ class Book:
     """By key: why a step cannot be traced, in the words of whoever refuses it."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """By name: what else a plan asks of the built model, as JSON has it."""
-    _read: dict[int, bytes] = field(default_factory=dict)
-    """Parts that were asked for."""
+    _read: dict[int, Beginning] = field(default_factory=dict)
+    """Parts that were asked for, as far as they were."""
 
     def trace(self, key: str) -> StepTrace | None:
         """The trace of a key; None where it is not shipped. DamagedBookError where it cannot be read."""
@@ -71,21 +70,15 @@ class Book:
     def stored(self, key: str) -> bytes:
         """A trace as it was written. DamagedBookError where its part cannot be read."""
         number, first, length = self.places[key]
-        if number not in self._read:
-            self._read[number] = self._part(number)
-        return self._read[number][first : first + length]
-
-    def _part(self, number: int) -> bytes:
         start = sum(taken for taken, _ in self.parts[:number])
         taken, holds = self.parts[number]
-        reader = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+        if first + length > min(holds, _LARGEST_PART):
+            raise DamagedBookError("a part of it is too large, or holds less than was asked for")
+        part = self._read.setdefault(number, Beginning(self.content[start : start + taken]))
         try:
-            found = reader.decompress(self.content[start : start + taken], max_length=min(holds, _LARGEST_PART) + 1)
+            return part.piece(first, first + length)
         except (lzma.LZMAError, EOFError) as problem:
             raise DamagedBookError(str(problem)) from None
-        if len(found) != holds or not reader.eof:
-            raise DamagedBookError("a part of it is cut off, or too large")
-        return found
 
 
 def write_book(
@@ -106,19 +99,19 @@ def write_book(
             places[trace] = (list(parts).index(_part_of(key)), sum(map(len, part)), len(trace))
             part.append(trace)
     held = [b"".join(part) for part in parts.values()]
-    packed = [lzma.compress(part, format=lzma.FORMAT_XZ, filters=_PACKED) for part in held]
+    taken = [packed(part) for part in held]
     index = {
         "model": model,
         "versions": dict(versions),
         "files": dict(sorted(files.items())),
         "spec": asdict(spec),
-        "parts": [[len(taken), len(holds)] for taken, holds in zip(packed, held, strict=True)],
+        "parts": [[len(takes), len(holds)] for takes, holds in zip(taken, held, strict=True)],
         "places": {key: places[trace] for key, trace in sorted(traces.items())},
         **({"refusals": dict(sorted(refusals.items()))} if refusals else {}),
         **({"facts": dict(facts)} if facts else {}),
     }
     text = zlib.compress(json.dumps(index, separators=(",", ":")).encode(), 9)
-    body = len(text).to_bytes(_SIZE, "little") + text + b"".join(packed)
+    body = len(text).to_bytes(_SIZE, "little") + text + b"".join(taken)
     return _NAME + hashlib.sha256(body).digest() + body
 
 

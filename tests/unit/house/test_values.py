@@ -3,7 +3,8 @@
 import copy
 import dataclasses
 import pickle
-from dataclasses import FrozenInstanceError, asdict, field, fields, replace
+import weakref
+from dataclasses import FrozenInstanceError, InitVar, asdict, field, fields, replace
 from typing import ClassVar
 
 import pytest
@@ -73,6 +74,49 @@ class Own:
 
     def __hash__(self) -> int:
         return 7
+
+
+@dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False)
+class Kept:
+    """With values that are no arguments, and no equality."""
+
+    given: int
+    made: list[int] = field(default_factory=list, init=False)
+    known: str = field(default="unknown", init=False)
+    later: int = field(init=False)
+
+
+@dataclass
+class Open:
+    """With a value of the class that is no argument."""
+
+    first: int
+    second: int = field(default=3, init=False)
+    third: int = 4
+
+
+@dataclass(frozen=True)
+class Derived:
+    """With an argument that is no value."""
+
+    scale: InitVar[int]
+    value: int = field(init=False)
+
+    def __post_init__(self, scale: int) -> None:
+        object.__setattr__(self, "value", 2 * scale)
+
+
+def test_values_that_are_no_arguments():
+    kept = Kept(given=1)
+    assert (kept.given, kept.made, kept.known, hasattr(kept, "later")) == (1, [], "unknown", False)
+    assert kept.made is not Kept(given=1).made
+    assert weakref.ref(kept)() is kept
+    assert kept != Kept(given=1)
+    assert (Open(1, 2).second, Open(1, 2).third, "second" in vars(Open(1))) == (3, 2, False)
+    assert Derived(4).value == 8
+    for wrong in (lambda: Kept(given=1, made=[]), lambda: Open(1, second=2), lambda: Derived()):
+        with pytest.raises(TypeError, match=r"__init__\(\) (takes|missing|got)"):
+            wrong()
 
 
 def test_arguments_defaults_and_factories():

@@ -83,23 +83,34 @@ def test_a_damaged_book_is_named_and_passed_over(path, tmp_path, damage):
 
 
 def test_parts_are_read_as_far_as_they_say(path):
-    """A stranger's book whose checksum holds: a part that holds more than it says, less, or nothing."""
+    """A stranger's book whose checksum holds: a part that says that it holds less than is asked for, holds less than it
+    says, is larger than any, cut off, or something else. No more is unpacked than was asked for."""
     book = read_book(path.read_bytes())
-    key = next(key for key in book.places if "seq=*" not in key)
-    number = book.places[key][0]
+    key = max((key for key in book.places if "seq=*" not in key), key=lambda key: book.places[key][1])
+    number, first, length = book.places[key]
     taken, holds = book.parts[number]
     cut = book.content[: sum(taken for taken, _ in book.parts[:number]) + 100]
-    for parts, content in (
-        (holds - 1, book.content),
-        (holds + 1, book.content),
-        (2**40, book.content),
-        (holds, cut),
-        (holds, cut[:-100] + b"x" * taken),
+    for said, place, content in (
+        (first + length - 1, (number, first, length), book.content),
+        (2**40, (number, holds, 1), book.content),
+        (2**40, (number, 2**39, 1), book.content),
+        (holds, (number, first, length), cut),
+        (holds, (number, first, length), cut[:-100] + b"x" * taken),
     ):
-        said = tuple((taken, parts) if place == number else part for place, part in enumerate(book.parts))
-        damaged = replace(book, parts=said, content=content, _read={})
+        parts = tuple((taken, said) if at == number else part for at, part in enumerate(book.parts))
+        damaged = replace(book, parts=parts, places={**book.places, key: place}, content=content, _read={})
         with pytest.raises(DamagedBookError):
             damaged.trace(key)
+
+
+def test_parts_are_unpacked_as_far_as_they_are_read(path):
+    """Any order of asking gives the same."""
+    content = path.read_bytes()
+    book, again = read_book(content), read_book(content)
+    keys = [key for key in book.places if "seq=*" not in key]
+    forwards = {key: book.stored(key) for key in keys}
+    assert {key: again.stored(key) for key in reversed(keys)} == forwards
+    assert [len(forwards[key]) for key in keys] == [book.places[key][2] for key in keys]
 
 
 def test_a_book_under_the_name_of_another_model_is_passed_over(path, tmp_path):

@@ -104,7 +104,7 @@ def _modules_with(trace: StepTrace, operators: frozenset[str]) -> frozenset[int]
     )
     if not named.any():
         return frozenset()
-    return frozenset(np.unique(trace.op_module[(trace.op_phase == 0) & named[trace.op_name]]).tolist())
+    return frozenset(trace.op_module[(trace.op_phase == 0) & named[trace.op_name]].tolist())
 
 
 @of_trace
