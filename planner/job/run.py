@@ -16,8 +16,8 @@ from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Answer, Note, Request
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.wishes.read import read_wishes, settled
-from gpu_plan.planner.plan.codec import canonical
-from gpu_plan.planner.plan.document import PlanDocument, from_json, to_json
+from gpu_plan.planner.plan.codec import canonical, dump
+from gpu_plan.planner.plan.document import PlanDocument, from_json
 from gpu_plan.planner.speed.calibration.store import kept_for
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import NVME_PATH
@@ -63,7 +63,7 @@ def run_job(request: Request, note: Note, openers: "Openers | None" = None, watc
     found = _searched(request, cluster, source, note, openers, watch)
     if request.use_cache and source.config is not None:
         key = key or _key(request, cluster, source)
-        write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found.document).encode())
+        write_entry(cache_dir() / "plans" / f"{key}.json", dump(found.document, indent=None).encode())
     return found
 
 

@@ -45,8 +45,9 @@ def plain(value: object) -> Any:
         if not math.isfinite(value):
             raise ValueError(f"{value} cannot be written as JSON")
         return float(value)
-    if is_dataclass(value):
-        return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+    names = _names(type(value))
+    if names is not None:
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise TypeError("the keys of a JSON object are strings")
@@ -56,6 +57,12 @@ def plain(value: object) -> Any:
     if hasattr(value, "__index__"):
         return operator.index(value)  # numpy's integers too
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """Of a dataclass's fields; None of any other class."""
+    return tuple(entry.name for entry in fields(kind)) if is_dataclass(kind) else None
 
 
 def load_object(text: str | bytes, where: str) -> dict[str, object]:
