@@ -30,6 +30,7 @@ from gpu_plan.planner.options.wishes.read import Wishes, read_wishes
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import Assumption, JobFigures, PlanDocument
 from gpu_plan.planner.search.aside.forked import beside as beside_here
+from gpu_plan.planner.search.aside.telling import Telling
 from gpu_plan.planner.search.document import document
 from gpu_plan.planner.search.predicted import predicted_schedule, predicted_snapshot, predicted_timeline
 from gpu_plan.planner.search.search import Found, search
@@ -51,14 +52,27 @@ def plan_from_scratch(
     request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers, watch: Watcher
 ) -> Answer:
     """Searches, and says what was found; `watch` is told meanwhile."""
+    with Telling() as telling:
+        return _answer(request, cluster, source, note, openers, watch, telling)
+
+
+def _answer(
+    request: Request,
+    cluster: Cluster,
+    source: ModelSource,
+    note: Note,
+    openers: Openers,
+    watch: Watcher,
+    telling: Telling,
+) -> Answer:
     wishes = read_wishes(dict(request.words))
-    request, job, found = _first_search(request, cluster, source, note, openers, watch)
+    request, job, found = _first_search(request, cluster, source, note, openers, watch, telling)
     job, found, shortened = _shortened(job, found, request, wishes)
     assumptions, evaluated = _assumptions(job, found), job.task.evaluator.evaluated
     asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
     watch.advises()
     questions = None if shortened else _questions(asked, found)
-    with _meanwhile(job, found, request, questions) as ahead:
+    with _meanwhile(job, found, request, questions, telling) as ahead:
         try:
             # What else could be done is asked of the longest samples: a plan that holds for others is no answer there.
             other, tried = (Beside(), None) if shortened else _else(asked, found, questions, ahead.change)
@@ -116,6 +130,8 @@ class _Ahead:
     answer: Callable[[int], Any]
     changes: int
     """So many come first, then what a document says of candidates."""
+    told: Callable[[int], Sections | None]
+    """What it says of one, as far as that was begun before."""
 
     def change(self, place: int) -> Came | None:
         """What one of the changes comes to."""
@@ -124,15 +140,17 @@ class _Ahead:
 
     def section(self, place: int) -> Sections | None:
         """What a document says of a candidate."""
-        sections: Sections | None = self.answer(self.changes + place)
+        sections: Sections | None = self.told(place) or self.answer(self.changes + place)
         return sections
 
 
 @contextmanager
-def _meanwhile(job: Prepared, found: Found[Any], request: Request, questions: Questions | None) -> Iterator[_Ahead]:
+def _meanwhile(
+    job: Prepared, found: Found[Any], request: Request, questions: Questions | None, telling: Telling
+) -> Iterator[_Ahead]:
     """What a document says of candidates, and what else could be done, as another process works them out from their
     end while this one begins at their front."""
-    elsewhere = elsewhere_of(job.task)
+    elsewhere = elsewhere_of(job.task, telling)
     shown = () if elsewhere is None else elsewhere.shown(found)
     changes = 0 if questions is None or elsewhere is None else len(questions.changes)
 
@@ -141,9 +159,12 @@ def _meanwhile(job: Prepared, found: Found[Any], request: Request, questions: Qu
             return questions.elsewhere(place)
         return None if elsewhere is None else elsewhere.sections(found, place - changes, _explained(request))
 
+    def told(place: int) -> Sections | None:
+        return None if elsewhere is None else elsewhere.told(found, place)
+
     parts = [(place,) for place in range(changes)] + [(changes + place,) for group in shown for place in group]
     with beside_here(parts, work) as aside:
-        yield _Ahead(aside.answer, changes)
+        yield _Ahead(aside.answer, changes, told)
 
 
 def _questions(job: Job, found: Found[Any]) -> Questions | None:
@@ -154,7 +175,13 @@ def _questions(job: Job, found: Found[Any]) -> Questions | None:
 
 
 def _first_search(
-    request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers, watch: Watcher
+    request: Request,
+    cluster: Cluster,
+    source: ModelSource,
+    note: Note,
+    openers: Openers,
+    watch: Watcher,
+    telling: Telling,
 ) -> tuple[Request, Prepared, Found[Any]]:
     """The job as it was asked for and what was found; where nobody named a trainer, maybe that of one."""
     job = prepared(request, cluster, source, note, openers)
@@ -165,7 +192,7 @@ def _first_search(
         exhaustive=request.pinned,
         prefer=prefer,
         watch=watch,
-        elsewhere=None if request.explain else elsewhere_of(job.task),
+        elsewhere=None if request.explain else elsewhere_of(job.task, telling),
     )
     trained = by_trainer(
         request,

@@ -45,7 +45,7 @@ def plain(value: object) -> Any:
         if not math.isfinite(value):
             raise ValueError(f"{value} cannot be written as JSON")
         return float(value)
-    names = _names(type(value))
+    names = _names(value.__class__)  # type: ignore[arg-type]  # of instances mypy knows no class that can be hashed
     if names is not None:
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):

@@ -68,6 +68,10 @@ class Elsewhere(Protocol[A, J]):
     def more(self, family: A) -> object:
         """What is said of a family later, in the process that explored it."""
 
+    def tell(self, found: "Found[J]") -> None:
+        """All families were looked at, and only what is tried around the best ones is left: what is said of those that
+        were found here may be begun."""
+
 
 _UNWATCHED = Watcher()
 
@@ -115,6 +119,11 @@ class _There(Generic[F, J]):
             self.elsewhere.bounded(family, sent)
         return sent
 
+    def tell(self, found: "Found[J]") -> None:
+        """What is said of candidates is begun there."""
+        if self.elsewhere is not None:
+            self.elsewhere.tell(found)
+
     def explored(self, family: F, place: int, sent: Any) -> Explored[J] | None:
         """A family that was explored there."""
         if sent is None or self.elsewhere is None or self.aside is None:
@@ -142,6 +151,8 @@ def _searched(
     around = iter(()) if exhaustive else task.finer(found.ranking, found.plans, found.rejected, others)
     more = ((family, task.refusal(family)) for family in around)
     for place, (family, refusal) in enumerate(itertools.chain(tried, more)):
+        if place == len(known):
+            there.tell(found)
         watch.turns(task.words_of(family), place, max(place + 1, len(known)))
         try:
             explored = _looked_at(task, family, refusal, found, exhaustive, there, place)

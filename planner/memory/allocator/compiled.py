@@ -100,5 +100,7 @@ def _flat(values: Any) -> IntArray:
 
 def _segment_sizes(rounded: IntArray, settings: AllocatorSettings) -> IntArray:
     """`segment_size` of every element."""
-    large = np.where(rounded < MIN_LARGE, settings.large_segment_size, (rounded + (LARGE_ROUNDING - 1)) & -LARGE_ROUNDING)
+    large = np.where(
+        rounded < MIN_LARGE, settings.large_segment_size, (rounded + (LARGE_ROUNDING - 1)) & -LARGE_ROUNDING
+    )
     return np.where(rounded <= SMALL_LIMIT, SMALL_SEGMENT, large)

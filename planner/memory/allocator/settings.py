@@ -105,7 +105,8 @@ class AllocatorSettings:
     def round_sizes(self, nbytes: IntArray) -> IntArray:
         """`round_size` of every element."""
         if not any(steps > 1 for steps in self.divisions):
-            return np.maximum((nbytes + (MIN_BLOCK - 1)) & -MIN_BLOCK, 0)
+            rounded: IntArray = np.maximum((nbytes + (MIN_BLOCK - 1)) & -MIN_BLOCK, 0)
+            return rounded
         distinct, inverse = np.unique(nbytes, return_inverse=True)
         return np.asarray([self.round_size(int(size)) for size in distinct], dtype=np.int64)[inverse]
 

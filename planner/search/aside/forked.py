@@ -34,6 +34,8 @@ _SET_SIZE = 1031
 _HERE = 255
 """In the table of claims, a byte for each group: this process does it. A worker's claim is its number from 1, 0 is
 nobody's."""
+_PATIENT = 10
+"""Steps of `nice`: it takes a tenth of what others take of a core that they want too."""
 
 
 _Work = tuple[Callable[[int], object], Callable[[int], object] | None]
@@ -61,11 +63,13 @@ class Aside:
     """Of each part."""
     _workers: list[_Worker] = field(default_factory=list)
     _answers: dict[int, bytes] = field(default_factory=dict)
+    _owner: int = field(default_factory=os.getpid)
+    """Who reads: a process that was forked from that one later has no part in it."""
 
     def answer(self, part: int) -> Any:
         """What a worker makes of a part, waited for where one is at it; None: it is to be done here."""
         group = self._groups.get(part)
-        if self._claims is None or group is None:
+        if self._claims is None or group is None or os.getpid() != self._owner:
             return None
         for worker in self._workers:
             self._read(worker, wait=False)
@@ -82,7 +86,7 @@ class Aside:
     def more(self, part: int, *, wait: bool = True) -> Any:
         """What a worker says of a part that it did when all were done; None where it says nothing, or where that has
         not come and nobody waits for it."""
-        for worker in self._workers if wait else ():
+        for worker in self._workers if wait and os.getpid() == self._owner else ():
             while part + _MORE not in self._answers and worker.pipe >= 0:
                 self._read(worker, wait=True)
         content = self._answers.get(part + _MORE, b"")
@@ -126,17 +130,22 @@ class Aside:
 
 @contextmanager
 def beside(
-    groups: Sequence[Sequence[int]], work: Callable[[int], object], more: Callable[[int], object] | None = None
+    groups: Sequence[Sequence[int]],
+    work: Callable[[int], object],
+    more: Callable[[int], object] | None = None,
+    *,
+    patient: bool = False,
 ) -> Iterator[Aside]:
     """`work` of each part of `groups`, its answers pickled, begun from their end while this process begins at their
-    front. A worker goes on with `more` of the parts that it did, when none is left.
+    front. A worker goes on with `more` of the parts that it did, when none is left. `patient` ones leave the cores to
+    whoever wants them.
 
     Nothing is forked for a single group, or where `allowed` says so. On leaving every worker is ended.
     """
     found = Aside()
     try:
         if len(groups) > 1:
-            _fork(found, groups, (work, more), min(workers(), len(groups) - 1))
+            _fork(found, groups, (work, more), min(workers(), len(groups) - 1), patient=patient)
         yield found
     finally:
         found.close()
@@ -148,7 +157,7 @@ def _has_come(pipe: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _fork(found: Aside, groups: Sequence[Sequence[int]], work: _Work, count: int) -> None:
+def _fork(found: Aside, groups: Sequence[Sequence[int]], work: _Work, count: int, *, patient: bool) -> None:
     if count < 1:
         return
     claims = mmap.mmap(-1, len(groups))
@@ -166,6 +175,7 @@ def _fork(found: Aside, groups: Sequence[Sequence[int]], work: _Work, count: int
         except OSError:  # no more processes or files are allowed: this one does it all
             return
         if process == 0:
+            os.nice(_PATIENT if patient else 0)
             _work((*backwards[begins:], *backwards[:begins]), work, claims, number + 1, writes)
         os.close(writes)
         found._workers.append(_Worker(process=process, pipe=reads))

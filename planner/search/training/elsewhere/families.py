@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.search.aside.forked import LeftUndoneError
+from gpu_plan.planner.search.aside.telling import Telling
 from gpu_plan.planner.search.document import sections_of
 from gpu_plan.planner.search.front import beats
 from gpu_plan.planner.search.search import Found
@@ -69,6 +70,8 @@ class TrainingElsewhere:
 
     task: TrainingTask
     provider: TraceProvider
+    telling: Telling
+    """What a document says of candidates, as far as another process was begun with it."""
     _held: list[StepJudgement] = field(default_factory=list)
     """Plans that fit, of the process that explores."""
     _explored_here: dict[Family, Explored[StepJudgement]] = field(default_factory=dict)
@@ -150,16 +153,31 @@ class TrainingElsewhere:
             ),
         )
 
+    def tell(self, found: Found[StepJudgement]) -> None:
+        """What a document says of what was found here and is not known."""
+        lost = len(found.plans)
+        asked = [(one, place >= lost) for place, one in enumerate(_shown(found)) if _is_untold(one)]
+        if len(asked) >= _FEWEST:
+            self.telling.begin([one for one, _ in asked], lambda place: self._sections(*asked[place], explain=0))
+
     def shown(self, found: Found[StepJudgement]) -> Sequence[Sequence[int]]:
         """Places of the candidates of which a document's sections are not known: plans, then what was rejected."""
-        unknown = [(place,) for place, one in enumerate(_shown(found)) if one.shown is None and not one.states_only]
+        known = self.telling.knows
+        unknown = [(place,) for place, one in enumerate(_shown(found)) if _is_untold(one) and not known(one)]
         return unknown if len(unknown) >= _FEWEST else ()
+
+    def told(self, found: Found[StepJudgement], place: int) -> Sections | None:
+        """What another process said of one of them; None where none was begun with it."""
+        sections: Sections | None = self.telling.of(_shown(found)[place])
+        return sections
 
     def sections(self, found: Found[StepJudgement], place: int, explain: int) -> Sections:
         """What a document says of one of them, in another process."""
+        return self._sections(_shown(found)[place], place >= len(found.plans), explain=explain)
+
+    def _sections(self, one: StepJudgement, lost: bool, *, explain: int) -> Sections:
         self.provider.note = _left_undone
-        lost = place >= len(found.plans)
-        return sections_of(self.task, _shown(found)[place], lost=lost, explain=explain)
+        return sections_of(self.task, one, lost=lost, explain=explain)
 
     def _completed(self, other: StepJudgement) -> StepJudgement:
         """A candidate that may belong to the front, simulated: of those found here none beats it."""
@@ -208,12 +226,17 @@ def _shown(found: Found[StepJudgement]) -> list[StepJudgement]:
     return [*found.plans, *(lost.judgement for lost in found.rejected)]
 
 
-def elsewhere_of(task: object) -> TrainingElsewhere | None:
+def _is_untold(one: StepJudgement) -> bool:
+    """Whether it is of this process, and a document says what takes time."""
+    return one.shown is None and not one.states_only
+
+
+def elsewhere_of(task: object, telling: Telling) -> TrainingElsewhere | None:
     """Of a training job of one model by name; None of others, which are not begun elsewhere."""
     if not isinstance(task, TrainingTask) or type(task.evaluator) is not Evaluator:
         return None
     provider = task.evaluator.provider
-    return TrainingElsewhere(task, provider) if isinstance(provider, TraceProvider) else None
+    return TrainingElsewhere(task, provider, telling) if isinstance(provider, TraceProvider) else None
 
 
 def _left_undone(_: str) -> NoReturn:
