@@ -168,8 +168,8 @@ class ExplorerApp(Shell):
         """What runs on each stream of a step."""
         from gpu_plan.tui.screens.streams import StreamsScreen
 
-        picture = self.session.picture
-        self.push_screen(StreamsScreen(self.scene(), () if picture is None else picture.lanes))
+        self.session.ask_lanes()
+        self.push_screen(StreamsScreen(self.scene(), self.session.lanes))
 
     def action_otherwise(self) -> None:
         """What else could be done."""

@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine
@@ -17,10 +17,15 @@ from gpu_plan.tui.engine.messages import Ahead, AnyParcel, Ask, Kind, Picture, R
 from gpu_plan.tui.picture.scene import Scene
 from gpu_plan.tui.state import State
 
+if TYPE_CHECKING:
+    from gpu_plan.planner.plan.drawn.lanes import Lane
+
 _KEPT = 256
 _LIKELY = 8
 """Neighbouring states whose exact picture is made ahead; the others are only summed."""
 _UNDONE = 200
+_OF_PICTURE: tuple[Kind, ...] = ("picture", "tensors", "lanes")
+"""What is asked of one state alone."""
 
 
 class Channel(Protocol):
@@ -51,6 +56,8 @@ class Session:
         """Why there is no picture of this state; empty where there is one."""
         self.busy: Busy | None = None
         self.tensors: tuple[TensorLine, ...] | None = None
+        self.lanes: tuple[Lane, ...] | None = None
+        """The step of the picture, stream by stream; this and the tensors only once they were asked for."""
         self.pinned: PlanDocument | None = None
         """The configuration that others are compared with."""
         self._changed, self._clock = changed, clock
@@ -66,7 +73,8 @@ class Session:
         """What is to be said of the process that replays, once it is gone: it answers nothing any more."""
         self.notice = ""
         """The same of the process that searches: pictures still come."""
-        self._wants_tensors = False
+        self._wanted: set[Kind] = set()
+        """What is to be asked of the picture once it is exact."""
         self._next: dict[State, Move] = {}
         self._last: Move | None = None
         self._waiting: dict[int, Callable[[Reply], None]] = {}
@@ -113,8 +121,10 @@ class Session:
 
     def look(self) -> None:
         """Shows what is known of the state, and asks for the rest."""
-        self.problem, self.tensors, self._wants_tensors = "", None, False
-        self._asked.pop("picture", None)  # What is still on its way is of another state.
+        self.problem, self.tensors, self.lanes = "", None, None
+        self._wanted.clear()
+        for kind in _OF_PICTURE:
+            self._asked.pop(kind, None)  # What is still on its way is of another state.
         command = self.state.focus_command
         kept = self._kept.get(command)
         if kept is not None:
@@ -138,9 +148,20 @@ class Session:
 
     def ask_tensors(self) -> None:
         """Asks for all tensors at the peak of the picture."""
-        self._wants_tensors = self.tensors is None
-        if self._wants_tensors and self.current:
-            self._ask("tensors", self._replay)
+        if self.tensors is None:
+            self._ask_behind("tensors")
+
+    def ask_lanes(self) -> None:
+        """Asks for the step of the picture, stream by stream."""
+        if self.lanes is None:
+            self._ask_behind("lanes")
+
+    def _ask_behind(self, kind: Kind) -> None:
+        """Now, or as soon as the picture is exact."""
+        if self.current:
+            self._ask(kind, self._replay)
+        else:
+            self._wanted.add(kind)
 
     def ask_document(self, then: Callable[[Reply], None], timeline: bool = False) -> None:
         """The whole answer of the main job for the configuration in the picture, as the command line would give it.
@@ -206,7 +227,9 @@ class Session:
             case "picture":
                 self._take_picture(reply)
             case "tensors":
-                self.tensors, self._wants_tensors = reply.tensors, False
+                self.tensors = reply.tensors
+            case "lanes":
+                self.lanes = reply.lanes
             case "untraced":
                 self._trace()
             case "traced" if reply.parcel is not None:
@@ -225,8 +248,9 @@ class Session:
         self._keep(self.picture_of, reply.picture)
         if reply.picture.exact:
             self.busy = None
-            if self._wants_tensors:
-                self._ask("tensors", self._replay)
+            for kind in self._wanted:
+                self._ask(kind, self._replay)
+            self._wanted.clear()
             self._seek()
             self._look_ahead()
 

@@ -186,8 +186,8 @@ class Shell(App[int]):
         self.screen_stack[0].query_one(Main).show(self.scene())
         for top in self.screen_stack[1:]:
             tell = getattr(top, "tell", None)
-            if tell is not None and self.session.tensors is not None:
-                tell(self.session.tensors)
+            if tell is not None:
+                tell(self.session)
         possible = self.possible()
         if possible != self._possible:
             self._possible = possible

@@ -55,8 +55,7 @@ def picture(request, exact=True):
         document, command=request.command, plans=() if lost else (candidate,), rejected=(candidate,) if lost else ()
     )
     rank = RankClass(name="every rank", at_peak=(), peak_allocated_bytes=candidate.memory.peak_allocated_bytes)
-    shown = {"columns": columns(), "lanes": lanes()} if exact else {}
-    return Picture(document=alone, exact=exact, ranks=(rank,), **shown)
+    return Picture(document=alone, exact=exact, ranks=(rank,), columns=columns() if exact else None)
 
 
 def lanes():
@@ -107,6 +106,8 @@ class Canned:
                 )
         elif ask.kind == "tensors":
             self.session.on_reply(Reply(number=ask.number, kind="tensors", tensors=LINES))
+        elif ask.kind == "lanes":
+            self.session.on_reply(Reply(number=ask.number, kind="lanes", lanes=lanes()))
         elif ask.kind == "search":
             self.session.on_reply(Reply(number=ask.number, kind="found", document=self.search(ask.request)))
         elif ask.kind == "document":

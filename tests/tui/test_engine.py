@@ -51,7 +51,7 @@ class Both:
     async def ask(self, where, kind, request):
         """All replies to one ask, the last of them final."""
         self.number += 1
-        number, final = self.number, {"untraced", "traced", "found", "refused", "broken", "tensors"}
+        number, final = self.number, {"untraced", "traced", "found", "refused", "broken", "tensors", "lanes"}
         where.send(Ask(number=number, kind=kind, request=request))
 
         def mine():
@@ -102,6 +102,8 @@ async def test_pictures_are_what_the_command_line_says():
             assert picture.document.workload == whole.document.workload
             check_columns(picture)
             (tensors,) = await both.ask(both.replay, "tensors", state.focus_request)
+            (lanes,) = await both.ask(both.replay, "lanes", state.focus_request)
+            assert lanes.lanes
             by_category = dict.fromkeys(shown(picture.document).memory.at_peak.items(), 0)
             for line in tensors.tensors:
                 by_category[line.category] += line.bytes

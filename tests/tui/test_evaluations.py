@@ -110,8 +110,9 @@ def test_every_kind_of_rank_is_drawn_from_traces_handed_over(tmp_path):
     config = json.loads((EXAMPLES / "tiny-llama" / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] - 1}))
     state = State(model=str(tmp_path), gpus="4xH100", given=(("tp", "2"),), no_cache=True)
-    exact = handed_over(Evaluations(kept_alone=False), Evaluations(kept_alone=True), state.focus_request)
-    assert [lane.name for lane in exact.lanes][:1] == ["compute"]
+    reader = Evaluations(kept_alone=True)
+    exact = handed_over(Evaluations(kept_alone=False), reader, state.focus_request)
+    assert [lane.name for lane in reader.of(state.focus_request).lanes(state.focus_request)][:1] == ["compute"]
     assert len(exact.ranks) > 1
     assert all(rank.name.startswith(("rank ", "each of ranks ")) for rank in exact.ranks)
     assert exact.ranks[0].peak_allocated_bytes == only(exact.document).memory.peak_allocated_bytes

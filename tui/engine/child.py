@@ -68,7 +68,7 @@ _STEPS_BACK = 10
 
 
 class ReplayWorker:
-    """Pictures and tensors from kept traces; while nothing is asked, pictures of what may be asked next."""
+    """Pictures, tensors and steps from kept traces; while nothing is asked, pictures of what may be asked next."""
 
     def __init__(self, send: Send, inbox: Inbox, breaks: Breaks) -> None:
         self._send, self._inbox = send, inbox
@@ -91,6 +91,9 @@ class ReplayWorker:
             replays = self._evaluations.of(ask.request)
             if ask.kind == "tensors":
                 self._send(Reply(number=ask.number, kind="tensors", tensors=replays.tensors(ask.request)))
+                return
+            if ask.kind == "lanes":
+                self._send(Reply(number=ask.number, kind="lanes", lanes=replays.lanes(ask.request)))
                 return
             for picture in replays.pictures(ask.request):
                 self._send(Reply(number=ask.number, kind="picture", picture=picture))

@@ -19,7 +19,7 @@ from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.options.training.workload import make_workload
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine, workload_document
-from gpu_plan.planner.plan.drawn.lanes import lanes_of
+from gpu_plan.planner.plan.drawn.lanes import Lane, lanes_of
 from gpu_plan.planner.search.document import candidate_of, memory_figures, model_facts, tensor_lines
 from gpu_plan.planner.search.reasons import failure, fragmented
 from gpu_plan.planner.search.shown.sections import Sections
@@ -101,7 +101,6 @@ class Replays(Generic[T]):
                 exact=True,
                 columns=columns(simulated.plan.stream, blocks),
                 ranks=_ranks(simulated),
-                lanes=() if simulated.schedule is None else lanes_of(simulated.schedule("")),
             )
         yield exact
         with self._breakable():
@@ -129,6 +128,12 @@ class Replays(Generic[T]):
         setup = self._setup(request)
         exact, blocks = setup.evaluator.simulate_blocks(setup.evaluator.judge(setup.family, setup.batch))
         return tensor_lines(exact, blocks=blocks)
+
+    def lanes(self, request: Request) -> tuple[Lane, ...]:
+        """The step, stream by stream. Raises as `pictures`."""
+        setup = self._setup(request)
+        schedule = setup.evaluator.judge(setup.family, setup.batch).schedule
+        return () if schedule is None else lanes_of(schedule(""))
 
     def parcel(self, request: Request, note: Note, check: Callable[[], None]) -> "TracePayload | CaptureParcel":
         """The traces that a request's picture replays. Raises as `pictures`, and whatever `check` does."""

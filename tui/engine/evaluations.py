@@ -10,6 +10,7 @@ from gpu_plan.planner.job.run import run_job
 from gpu_plan.planner.options.request import Answer, Note, Request
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.plan.document import TensorLine
+from gpu_plan.planner.plan.drawn.lanes import Lane
 from gpu_plan.planner.trace.provider import Provider, TraceProvider
 from gpu_plan.tui.engine.evaluate import Breakable, Replays
 from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, Watched
@@ -26,6 +27,8 @@ class Evaluates(Protocol):
     def pictures(self, request: Request) -> Iterator[Picture]: ...
 
     def tensors(self, request: Request) -> tuple[TensorLine, ...]: ...
+
+    def lanes(self, request: Request) -> tuple[Lane, ...]: ...
 
     def parcel(self, request: Request, note: Note, check: Callable[[], None]) -> AnyParcel: ...
 

@@ -15,6 +15,7 @@ from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.generation import InferGiven, read_given
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine
+from gpu_plan.planner.plan.drawn.lanes import Lane
 from gpu_plan.planner.plan.inference import DevicePlacement
 from gpu_plan.planner.search.document import document, tensor_lines
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
@@ -55,6 +56,10 @@ class Generated:
         task, _ = self._task(request, lambda _: None, lambda: None)
         judgement = _one(search(task))
         return tensor_lines(judgement, blocks=judgement.blocks)
+
+    def lanes(self, request: Request) -> tuple[Lane, ...]:
+        """None: a generation has no step."""
+        return ()
 
     def parcel(self, request: Request, note: Note, check: Callable[[], None]) -> GenerationParcel:
         """The traces that a request's picture replays. Raises as `pictures`, and whatever `check` does."""

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from gpu_plan.planner.model.spec import ModelSpec
     from gpu_plan.planner.plan.timeline import Timeline
 
-Kind = Literal["picture", "tensors", "trace", "search", "document"]
-"""`picture`: one configuration's figures; `tensors`: all that stands at its peak; `trace`: what the picture lacks;
-`search`: the table of plans; `document`: the whole answer of the main job, to leave with or with what else could be
-done."""
+Kind = Literal["picture", "tensors", "lanes", "trace", "search", "document"]
+"""`picture`: one configuration's figures; `tensors`: all that stands at its peak; `lanes`: its step, stream by stream;
+`trace`: what the picture lacks; `search`: the table of plans; `document`: the whole answer of the main job, to leave
+with or with what else could be done."""
 
 _HEAD = struct.Struct(">Q")
 
@@ -81,8 +81,6 @@ class Picture:
     """Whether they are those of model states alone, a lower bound before anything is traced or laid out."""
     columns: Columns | None = None
     ranks: tuple[RankClass, ...] = ()
-    lanes: tuple[Lane, ...] = ()
-    """The step, stream by stream, of an exact picture; empty for a generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +125,9 @@ class Reply:
 
     number: int
     """Of the ask; 0 for what nobody has asked for yet."""
-    kind: Literal["picture", "ahead", "tensors", "untraced", "traced", "found", "progress", "refused", "broken"]
+    kind: Literal[
+        "picture", "ahead", "tensors", "lanes", "untraced", "traced", "found", "progress", "refused", "broken"
+    ]
     """`ahead`: a picture of `of` before it is asked for; `untraced`: the picture needs a trace that is not kept;
     `refused`: the options make no sense, in words;
     `broken`: a fault of ours."""
@@ -140,7 +140,7 @@ class Reply:
     timeline: "Timeline | None" = None
     """Of a document that was asked for with its timeline."""
     lanes: tuple[Lane, ...] = ()
-    """Of the same document's step."""
+    """Of the step of a document, or of the picture; a generation has none."""
     text: str = ""
 
 

@@ -1,6 +1,7 @@
 """Why so much: category, module, tensor, with bytes, basis and origin. Enter goes deeper, Esc back."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.widget import Widget
@@ -12,6 +13,9 @@ from gpu_plan.tui.picture.figures import Branch, drill
 from gpu_plan.tui.picture.palette import COLOURS
 from gpu_plan.tui.picture.scene import Scene
 from gpu_plan.tui.screens.panel import Panel
+
+if TYPE_CHECKING:
+    from gpu_plan.tui.session import Session
 
 _HEADS = (
     ("share", "category", "tensors", "basis"),
@@ -38,10 +42,10 @@ class DrillScreen(Panel):
     def on_mount(self) -> None:
         self._fill()
 
-    def tell(self, lines: Sequence[TensorLine]) -> None:
-        """The tensors have come."""
-        if self._lines is None:
-            self._lines = lines
+    def tell(self, session: "Session") -> None:
+        """The tensors may have come."""
+        if self._lines is None and session.tensors is not None:
+            self._lines = session.tensors
             if self.query("#drill"):
                 self._fill()
 

@@ -1,5 +1,7 @@
 """One step, stream by stream: what computes, what is sent meanwhile, and what is waited for."""
 
+from typing import TYPE_CHECKING
+
 from rich.style import Style
 from rich.text import Text
 from textual.events import Resize
@@ -11,6 +13,9 @@ from gpu_plan.reports.durations import seconds
 from gpu_plan.tui.picture.scene import Scene
 from gpu_plan.tui.screens.panel import Panel
 
+if TYPE_CHECKING:
+    from gpu_plan.tui.session import Session
+
 _COLOURS = ("#4e79a7", "#f28e2b", "#b07aa1", "#59a14f", "#76b7b2", "#edc948", "#9c755f", "#e15759")
 _SHARE = 6
 """Cells behind a row: how much of the step its stream is busy."""
@@ -19,12 +24,17 @@ _SHARE = 6
 class Rows(Static):
     """Drawn for the width that there is."""
 
-    def __init__(self, scene: Scene, lanes: tuple[Lane, ...]) -> None:
+    def __init__(self, scene: Scene, lanes: tuple[Lane, ...] | None) -> None:
         super().__init__()
-        self._scene, self._lanes = scene, lanes
+        self._scene, self.lanes = scene, lanes
 
     def on_resize(self, event: Resize) -> None:
-        self.update(streams_text(self._scene, self._lanes, event.size.width))
+        self.draw(event.size.width)
+
+    def draw(self, width: int) -> None:
+        """The rows, or that they are being made."""
+        waits = Text("putting the step in order ...")
+        self.update(waits if self.lanes is None else streams_text(self._scene, self.lanes, width))
 
 
 class StreamsScreen(Panel):
@@ -33,18 +43,24 @@ class StreamsScreen(Panel):
     help_words = "A row for each stream, a letter for what runs on it, the step from left to right. Esc goes back."
     title_words = "One step, stream by stream"
 
-    def __init__(self, scene: Scene, lanes: tuple[Lane, ...]) -> None:
+    def __init__(self, scene: Scene, lanes: tuple[Lane, ...] | None) -> None:
         super().__init__()
-        self._scene, self._lanes = scene, lanes
+        self._rows = Rows(scene, lanes)
 
     def body(self) -> list[Widget]:
-        return [Rows(self._scene, self._lanes)]
+        return [self._rows]
+
+    def tell(self, session: "Session") -> None:
+        """The step may have come."""
+        if self._rows.lanes is None and session.lanes is not None:
+            self._rows.lanes = session.lanes
+            self._rows.draw(self._rows.size.width)
 
 
 def streams_text(scene: Scene, lanes: tuple[Lane, ...], width: int) -> Text:
     """Rows, what their letters mean, and why the devices are not as many times as fast as one."""
     if not lanes:
-        return Text("No step is at hand yet: wait for the whole picture. A generation has no streams.")
+        return Text("A generation has no streams.")
     marks = _marks(lanes)
     room = max(len(lane.name) for lane in lanes) + 1
     whole = step_seconds(lanes)
