@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gpu_plan.tui.widgets.plans import PlansTable
 
 LEAST_WIDTH, LEAST_HEIGHT = 72, 20
+_QUIET = 4
+"""Ticks behind which nobody waits."""
 
 
 class Shell(App[int]):
@@ -50,6 +52,8 @@ class Shell(App[int]):
         self._mounted = False
         self._pointed = ""
         self._possible: tuple[bool, ...] = ()
+        self._quiet = 0
+        """Ticks in which nothing changed."""
         self._processes: list[Any] = []
 
     def get_driver_class(self) -> type[Driver]:
@@ -121,6 +125,7 @@ class Shell(App[int]):
             self._processes = await self._engines(self.session)
             return
         from gpu_plan.tui.engine.client import PlannerProcess
+        from gpu_plan.tui.pauses import without_pauses
 
         replay, search = (
             PlannerProcess(kind, self.session.on_reply, self.session.on_end) for kind in ("replay", "search")
@@ -133,6 +138,7 @@ class Shell(App[int]):
             self.session.on_end("evaluation", f"cannot be started: {error.strerror or error}")
             return
         self.session.connect(replay, search)
+        without_pauses()
 
     async def action_restart(self) -> None:
         """New planner processes, the same state."""
@@ -175,6 +181,7 @@ class Shell(App[int]):
 
     def _changed(self) -> None:
         """Draws at once: a picture must follow its key."""
+        self._quiet = 0
         if self.is_running:
             self._show()
 
@@ -200,6 +207,12 @@ class Shell(App[int]):
     def _tick(self) -> None:
         if self.session.busy is not None:
             self._show()
+        elif self._processes:
+            self._quiet += 1
+            if self._quiet == _QUIET:
+                from gpu_plan.tui.pauses import clear_up
+
+                clear_up()
 
     def on_resize(self, event: Resize) -> None:
         """Another size."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.own_python import own_command, own_environment
-from gpu_plan.tui.engine.child import without_pauses
 from gpu_plan.tui.engine.evaluate import Replays
 from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, UntracedError
 from gpu_plan.tui.engine.messages import Ask, Reply, TracePayload, read, write
+from gpu_plan.tui.pauses import without_pauses
 from gpu_plan.tui.state import State
 
 OPTIONS = ("strategy", "offload", "checkpointing", "micro-batch", "micro-batch", "grad-accum", "optimizer", "gpus")

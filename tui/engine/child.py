@@ -4,7 +4,6 @@
 and runs whole searches. Whatever else is written to stdout goes to stderr, which the explorer keeps for its messages.
 """
 
-import gc
 import os
 import queue
 import sys
@@ -21,6 +20,7 @@ from gpu_plan.tui.engine.breaks import Breaks, StaleError
 from gpu_plan.tui.engine.evaluations import Evaluations
 from gpu_plan.tui.engine.kept.providers import UntracedError
 from gpu_plan.tui.engine.messages import Ahead, AnyParcel, Ask, Reply, read, write
+from gpu_plan.tui.pauses import Settled, clear_up, without_pauses
 
 if TYPE_CHECKING:
     from gpu_plan.planner.options.request import Request
@@ -49,7 +49,12 @@ class Inbox:
         self._queue.put(None)
         self._arrived()
 
-    def take(self) -> object:
+    def take(self, idle: Callable[[], None]) -> object:
+        """The next message; `idle` is called once where none comes for a while."""
+        try:
+            return self._queue.get(timeout=_WHILE)
+        except queue.Empty:
+            idle()
         return self._queue.get()
 
     @property
@@ -63,6 +68,8 @@ class Inbox:
 
 Send = Callable[[Reply], None]
 
+_WHILE = 1.0
+"""Seconds without a message after which nobody waits."""
 _STEPS_BACK = 10
 """How far a search stands back where processors are few: the picture and the screen go first."""
 
@@ -102,6 +109,14 @@ class ReplayWorker:
         except UntracedError:
             self._send(Reply(number=ask.number, kind="untraced"))
 
+    def rest(self) -> None:
+        """Behind a piece of work."""
+        clear_up(young=True)
+
+    def idle(self) -> None:
+        """Nobody waits."""
+        clear_up()
+
     def go_ahead(self) -> bool:
         """One picture that nobody has asked for yet; False where none is left. StaleError as soon as one asks."""
         if not self._ahead:
@@ -127,6 +142,14 @@ class SearchWorker:
     def __init__(self, send: Send, inbox: Inbox, breaks: Breaks) -> None:
         self._send, self._stale = send, inbox.is_stale
         self._evaluations = Evaluations(kept_alone=False)
+        self._garbage = Settled()
+
+    def rest(self) -> None:
+        """Behind an answer, of which traces stay."""
+        self._garbage.clear_up()
+
+    def idle(self) -> None:
+        """Nobody waits: all was cleared up behind the answer."""
 
     def take(self, message: AnyParcel | Ahead) -> None:
         """Nothing: it makes its own."""
@@ -171,7 +194,7 @@ def serve(kind: str, source: BinaryIO, target: BinaryIO) -> None:
     while True:
         if not inbox.waits and _goes_ahead(worker, inbox, breaks):
             continue
-        message = inbox.take()
+        message = inbox.take(worker.idle)
         if message is None:
             return
         if isinstance(message, AnyParcel | Ahead):
@@ -179,12 +202,17 @@ def serve(kind: str, source: BinaryIO, target: BinaryIO) -> None:
         elif isinstance(message, Ask) and not inbox.is_stale(message):
             breaks.answering(partial(inbox.is_stale, message))
             _answer(worker, message, send)
+            if not inbox.waits:
+                worker.rest()
 
 
 def _goes_ahead(worker: Worker, inbox: Inbox, breaks: Breaks) -> bool:
     breaks.answering(lambda: inbox.waits)
     try:
-        return worker.go_ahead()
+        went = worker.go_ahead()
+        if went and not inbox.waits:
+            worker.rest()
+        return went
     except StaleError:
         return True
     except Exception:
@@ -204,12 +232,6 @@ def _answer(worker: Worker, ask: Ask, send: Send) -> None:
     except Exception as fault:
         traceback.print_exc()
         send(Reply(number=ask.number, kind="broken", text=f"{type(fault).__name__}: {fault}"))
-
-
-def without_pauses() -> None:
-    """What imports leave behind never becomes garbage: walking it would only add pauses."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 def main() -> None:
