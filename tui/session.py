@@ -24,6 +24,9 @@ _KEPT = 256
 _LIKELY = 8
 """Neighbouring states whose exact picture is made ahead; the others are only summed."""
 _UNDONE = 200
+_A_WHILE = 0.3
+"""Seconds behind which a picture of an earlier state is marked as such: drawn so, and back again, it would flicker with
+each key."""
 _OF_PICTURE: tuple[Kind, ...] = ("picture", "tensors", "lanes")
 """What is asked of one state alone."""
 
@@ -45,7 +48,14 @@ class Busy:
 class Session:
     """State, pictures and the table of plans."""
 
-    def __init__(self, state: State, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        state: State,
+        changed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        drawn: Callable[[Callable[[], None]], object] = lambda then: then(),
+    ) -> None:
+        """`drawn`: does something once what changed is drawn."""
         self.state = state
         self.picture: Picture | None = None
         self.picture_of: str = ""
@@ -60,7 +70,9 @@ class Session:
         """The step of the picture, stream by stream; this and the tensors only once they were asked for."""
         self.pinned: PlanDocument | None = None
         """The configuration that others are compared with."""
-        self._changed, self._clock = changed, clock
+        self._changed, self._clock, self._drawn = changed, clock, drawn
+        self._since, self._tracing = clock(), False
+        """When the state became what it is, and whether its picture needs a trace."""
         self._replay: Channel | None = None
         self._search: Channel | None = None
         self._number = 0
@@ -93,9 +105,9 @@ class Session:
 
     @property
     def stale(self) -> bool:
-        """Whether the picture is of an earlier state, and will be for a while."""
+        """Whether the picture is of an earlier state, and has been or will be for a while."""
         left = self.picture is not None and self.picture_of != self.state.focus_command
-        return left and (self.busy is not None or bool(self.problem))
+        return left and (bool(self.problem) or self._tracing or self._clock() - self._since > _A_WHILE)
 
     @property
     def searching(self) -> bool:
@@ -122,6 +134,7 @@ class Session:
     def look(self) -> None:
         """Shows what is known of the state, and asks for the rest."""
         self.problem, self.tensors, self.lanes = "", None, None
+        self._since, self._tracing = self._clock(), False
         self._wanted.clear()
         for kind in _OF_PICTURE:
             self._asked.pop(kind, None)  # What is still on its way is of another state.
@@ -132,7 +145,7 @@ class Session:
             self.picture, self.picture_of, self.busy = kept, command, None
         if kept is not None and kept.exact:
             self._seek()
-            self._look_ahead()
+            self._drawn(self._look_ahead)
         elif self.state.following and not self.state.focus:
             self._seek()
         else:
@@ -252,7 +265,7 @@ class Session:
                 self._ask(kind, self._replay)
             self._wanted.clear()
             self._seek()
-            self._look_ahead()
+            self._drawn(self._look_ahead)
 
     def _keep(self, command: str, picture: Picture) -> None:
         """Pictures of the states seen last, and of those that may come next."""
@@ -263,6 +276,8 @@ class Session:
 
     def _look_ahead(self) -> None:
         """Has the planner use the time until the next key: all states one key away, the likeliest to the end."""
+        if not self.current:
+            return  # Another key came first.
         scene = Scene(state=self.state, picture=self.picture, found=self.found)
         self._next = neighbours(self.state, scene.value, self._last)
         kept = {state: self._kept.get(state.focus_command) for state in self._next}
@@ -284,6 +299,7 @@ class Session:
         self._sought = ""  # A search that is running makes way for the trace.
         self._ask("trace", self._search)
         self._begin("tracing")
+        self._tracing = True
 
     def _deliver(self, parcel: AnyParcel) -> None:
         self._delivered = self.state.focus_command
@@ -302,6 +318,7 @@ class Session:
             self.state = followed
             if moved:
                 self._delivered = ""
+                self._since, self._tracing = self._clock(), False
                 self._ask("picture", self._replay)
 
     def _take_refusal(self, reply: Reply) -> None:

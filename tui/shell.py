@@ -85,7 +85,7 @@ class Shell(App[int]):
         """What is known; made once it is asked for."""
         from gpu_plan.tui.session import Session
 
-        return Session(self._first_state, self._changed)
+        return Session(self._first_state, self._changed, drawn=self.call_after_refresh)
 
     @property
     def plans(self) -> "PlansTable":
@@ -205,7 +205,7 @@ class Shell(App[int]):
         return ()
 
     def _tick(self) -> None:
-        if self.session.busy is not None:
+        if self.session.busy is not None or self.session.stale:
             self._show()
         elif self._processes:
             self._quiet += 1

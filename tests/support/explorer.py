@@ -138,7 +138,11 @@ def settled(app):
     """Whether everything that was asked for is shown."""
     session = app.session
     return (
-        app._mounted and session.busy is None and not session.searching and (session.current or bool(session.problem))
+        app._mounted
+        and session.busy is None
+        and not session.searching
+        and (session.current or bool(session.problem))
+        and not app.plans.behind
     )
 
 

@@ -49,7 +49,7 @@ class Inbox:
         self._queue.put(None)
         self._arrived()
 
-    def take(self, idle: Callable[[], None]) -> object:
+    def take(self, idle: Callable[[], None] = lambda: None) -> object:
         """The next message; `idle` is called once where none comes for a while."""
         try:
             return self._queue.get(timeout=_WHILE)

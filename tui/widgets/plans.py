@@ -1,6 +1,8 @@
 """The table of plans: best first, the Pareto front marked, what does not fit dimmed with their reason."""
 
+import asyncio
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,6 +26,8 @@ _COLUMNS = (
 )  # fmt: skip
 """Head of each column, and the order that a click on it makes."""
 _SHAPE, _RATE = 4, 8
+_MOMENT, _LONGEST = 0.05, 0.5
+"""Seconds that rows wait for another picture, each time and in all."""
 _ROOMY = 100
 """Columns of a terminal from which on heads are written out."""
 
@@ -54,6 +58,11 @@ class PlansTable(KeptTable):
         self.rejected_too = True
         self._scene: Scene | None = None
         self._drawn: tuple[object, ...] | None = None
+        self._own: Candidate | None = None
+        """The configuration in the picture, where it is not among the plans."""
+        self._behind: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """When rows are drawn at the latest."""
 
     def on_mount(self) -> None:
         self._name_columns([name for name, _ in _COLUMNS])
@@ -90,15 +99,37 @@ class PlansTable(KeptTable):
         return f"plans in order of {order}" + (", backwards" if self.backwards else "")
 
     def show(self, scene: Scene) -> None:
-        """Rows of the plans that were found."""
-        self._scene = scene
+        """Rows of the plans that were found, a moment behind the picture: what a key changes there is drawn first."""
+        self._scene, now = scene, time.monotonic()
+        if self._behind is None:
+            self._due = now + _LONGEST
+        else:
+            self._behind.cancel()
+        wait = max(0.0, min(_MOMENT, self._due - now))
+        self._behind = asyncio.get_running_loop().call_later(wait, self._draw)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the rows are not those of the scene yet."""
+        return self._behind is not None
+
+    def _draw(self) -> None:
+        """The rows of the scene."""
+        if self._behind is not None:
+            self._behind.cancel()
+            self._behind = None
+        scene = self._scene
+        if scene is None or not self.columns or not self.is_attached:
+            return
         candidate = scene.candidate
         focused = None if candidate is None else candidate.strategy
-        own = figures.missing(scene.found, candidate) if scene.current and not scene.searching else None
+        if scene.current and not scene.searching:
+            self._own = figures.missing(scene.found, candidate)
+        elif self._drawn is not None and scene.found is not self._drawn[0]:
+            self._own = None
+        own = self._own  # That of the state before stands until there is another.
         shape = (self._narrow, self.size.width)
         key = (scene.found, self.sort_by, self.backwards, self.filter_text, self.rejected_too, shape, own)
-        if not self.columns:
-            return
         if self._drawn is not None and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
             self._mark(focused, scene)
             return
@@ -129,8 +160,7 @@ class PlansTable(KeptTable):
 
     def redraw(self) -> None:
         """After sorting or filtering."""
-        if self._scene is not None:
-            self.show(self._scene)
+        self._draw()
 
     @property
     def under_cursor(self) -> figures.Row | None:
