@@ -143,16 +143,15 @@ class Session:
         if kept is not None:
             self._kept.move_to_end(command)
             self.picture, self.picture_of, self.busy = kept, command, None
-        if kept is not None and kept.exact:
-            self._seek()
-            self._drawn(self._look_ahead)
-        elif self.state.following and not self.state.focus:
+        if (kept is not None and kept.exact) or (self.state.following and not self.state.focus):
             self._seek()
         else:
             self._ask("picture", self._replay)
         if self._ended:
             self.problem, self.busy = self._ended, None
         self._changed()
+        if self.current:
+            self._drawn(self._look_ahead)
 
     @property
     def seconds_busy(self) -> float:
@@ -221,6 +220,8 @@ class Session:
         else:
             self._take(reply)
         self._changed()
+        if reply.kind == "picture" and self.current:
+            self._drawn(self._look_ahead)
 
     def on_end(self, kind: str, how: str) -> None:
         """A planner process is gone: without `replay` there are no pictures, without `search` no table and no trace."""
@@ -265,7 +266,6 @@ class Session:
                 self._ask(kind, self._replay)
             self._wanted.clear()
             self._seek()
-            self._drawn(self._look_ahead)
 
     def _keep(self, command: str, picture: Picture) -> None:
         """Pictures of the states seen last, and of those that may come next."""

@@ -56,6 +56,8 @@ class Twins:
 
     traces: dict[str, StepTrace] = field(default_factory=dict)
     specs: dict[str, ModelSpec] = field(default_factory=dict)
+    books: "dict[str, ShippedTraces | None]" = field(default_factory=dict)
+    """What is shipped, by adapter: a book is opened and unpacked once."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -199,9 +201,10 @@ class TraceProvider:
         if key in self._traces:
             return self._traces[key]
         common = self._common(variant, points)
-        trace = self._from_shelf(variant, points)
+        trace = None if common is None else self.twins.traces.get(common)
+        trace = trace or self._from_shelf(variant, points)
         if trace is None and common is not None:
-            trace = self.twins.traces.get(common) or self._entries("any").trace(common)
+            trace = self._entries("any").trace(common)
         elif trace is None:
             trace = self._entries().trace(f"trace {variant.key()} {points}")
         if trace is not None:
@@ -242,10 +245,14 @@ class TraceProvider:
     def _find_shipped_traces(self) -> ShippedTraces | None:
         if self._shipped_traces is False:
             known = self.shipped and self.source.config is not None
-            self._shipped_traces = (
-                find_shipped(self.source.digest, self._tell, adapter=self._adapter_key) if known else None
-            )
+            self._shipped_traces = self._opened_book() if known else None
         return self._shipped_traces
+
+    def _opened_book(self) -> ShippedTraces | None:
+        books, adapter = self.twins.books, self._adapter_key
+        if adapter not in books:
+            books[adapter] = find_shipped(self.source.digest, self._tell, adapter=adapter)
+        return books[adapter]
 
     def _tell(self, text: str) -> None:
         self.note(text)

@@ -10,6 +10,24 @@ class StaleError(BaseException):
     """Nobody waits for this answer any more. No `Exception`: no `except` on the way may take it for a fault."""
 
 
+class BrokenOff:
+    """What was broken off, with all that it had made so far: letting go of hundreds of thousands of values takes time,
+    which the newer question does not wait for."""
+
+    _MOST = 2
+
+    def __init__(self) -> None:
+        self._kept: list[StaleError] = []
+
+    def keep(self, stale: StaleError) -> None:
+        """Another one; where questions keep coming the oldest goes."""
+        self._kept = [*self._kept[1 - self._MOST :], stale]
+
+    def let_go(self) -> None:
+        """Nobody waits."""
+        self._kept.clear()
+
+
 class Breaks:
     """Raises `StaleError` in the main thread while it does breakable work on a question that has gone stale."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.plan.drawn.lanes import lanes_of
-from gpu_plan.tui.engine.breaks import Breaks, StaleError
+from gpu_plan.tui.engine.breaks import Breaks, BrokenOff, StaleError
 from gpu_plan.tui.engine.evaluations import Evaluations
 from gpu_plan.tui.engine.kept.providers import UntracedError
 from gpu_plan.tui.engine.messages import Ahead, AnyParcel, Ask, Reply, read, write
@@ -70,6 +70,8 @@ Send = Callable[[Reply], None]
 
 _WHILE = 1.0
 """Seconds without a message after which nobody waits."""
+_SWITCH = 0.0005
+"""Seconds that the thread which reads waits for the one that works: a key would wait ten times as long by default."""
 _STEPS_BACK = 10
 """How far a search stands back where processors are few: the picture and the screen go first."""
 
@@ -190,9 +192,9 @@ def serve(kind: str, source: BinaryIO, target: BinaryIO) -> None:
     def send(reply: Reply) -> None:
         write(target, reply)
 
-    worker = WORKERS[kind](send, inbox, breaks)
+    worker, broken_off = WORKERS[kind](send, inbox, breaks), BrokenOff()
     while True:
-        if not inbox.waits and _goes_ahead(worker, inbox, breaks):
+        if not inbox.waits and _goes_ahead(worker, inbox, breaks, broken_off):
             continue
         message = inbox.take(worker.idle)
         if message is None:
@@ -201,30 +203,32 @@ def serve(kind: str, source: BinaryIO, target: BinaryIO) -> None:
             worker.take(message)
         elif isinstance(message, Ask) and not inbox.is_stale(message):
             breaks.answering(partial(inbox.is_stale, message))
-            _answer(worker, message, send)
+            _answer(worker, message, send, broken_off)
             if not inbox.waits:
+                broken_off.let_go()
                 worker.rest()
 
 
-def _goes_ahead(worker: Worker, inbox: Inbox, breaks: Breaks) -> bool:
+def _goes_ahead(worker: Worker, inbox: Inbox, breaks: Breaks, broken_off: BrokenOff) -> bool:
     breaks.answering(lambda: inbox.waits)
     try:
         went = worker.go_ahead()
         if went and not inbox.waits:
             worker.rest()
         return went
-    except StaleError:
+    except StaleError as stale:
+        broken_off.keep(stale)
         return True
     except Exception:
         traceback.print_exc()  # It is told when it is asked for.
         return True
 
 
-def _answer(worker: Worker, ask: Ask, send: Send) -> None:
+def _answer(worker: Worker, ask: Ask, send: Send, broken_off: BrokenOff) -> None:
     try:
         worker.answer(ask)
-    except StaleError:
-        return
+    except StaleError as stale:
+        broken_off.keep(stale)
     except PlanError as problem:
         send(Reply(number=ask.number, kind="refused", text=str(problem)))
     except MemoryError:
@@ -240,6 +244,7 @@ def main() -> None:
     target = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     without_pauses()
+    sys.setswitchinterval(_SWITCH)
     if sys.argv[1] == "search":
         os.nice(_STEPS_BACK)
     try:

@@ -13,7 +13,7 @@ from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.entries import assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
-from gpu_plan.planner.trace.provider import Provider, TraceProvider
+from gpu_plan.planner.trace.provider import Provider, TraceProvider, Twins
 from gpu_plan.planner.trace.storage import load
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.tui.engine.kept.recent import Recent
@@ -81,6 +81,7 @@ class Providers(Generic[T]):
         self._kind = kind
         self._kept: Recent[T] = Recent()
         self._sources: dict[tuple[object, ...], ModelSource] = {}
+        self._twins: Recent[Twins] = Recent()
 
     def source(self, request: Request) -> ModelSource:
         """The model's configuration, read once."""
@@ -95,6 +96,7 @@ class Providers(Generic[T]):
         """As `gpu_plan.planner.job.training.trace_provider`, and kept."""
         device, attention, adapter = device_kind(cluster.gpu), given.attention or "sdpa", adapter_of(given, cluster)
         key = (source.digest, source.id, device, str(attention), adapter, request.use_cache)
+        twins = self._twins.get((source.digest, source.id, request.use_cache), Twins)
         found = self._kept.get(
             key,
             lambda: self._kind(
@@ -106,6 +108,7 @@ class Providers(Generic[T]):
                 script_seconds=request.script_seconds,
                 unwalled=request.unwalled,
                 note=note,
+                twins=twins,
             ),
         )
         found.note = note
