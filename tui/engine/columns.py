@@ -27,20 +27,24 @@ def columns(stream: RankStream, blocks: IntArray, count: int = COUNT, edges: Int
         _, first, last = iteration_at(stream, int(np.argmax(live)), len(live))
         edges = np.unique(np.linspace(first, last, min(count, last - first) + 1).astype(np.int64))
     first, last = int(edges[0]), int(edges[-1])
-    tensors = stream.event_tensor[first:last]
-    changes = np.zeros((last - first, len(CATEGORIES)), dtype=np.int64)
-    rows = np.arange(last - first)
-    changes[rows, stream.category[tensors]] = stream.event_sign[first:last] * blocks[tensors]
-    standing = alive_at(stream, first - 1) if first else np.zeros(len(blocks), dtype=np.int64)
-    start = np.bincount(stream.category, weights=blocks * standing, minlength=len(CATEGORIES)).astype(np.int64)
-    levels = changes.cumsum(axis=0) + start
     total = live[first:last]
-    highest = [int(a + np.argmax(total[a:b])) for a, b in pairwise((edges - first).tolist())]
-    peak = int(np.argmax(total))
+    highest = np.asarray([first + a + int(np.argmax(total[a:b])) for a, b in pairwise((edges - first).tolist())])
+    # What changed up to each of these moments, and in what: exact in the 53 bits of `bincount`.
+    upto, kinds = slice(first, int(highest[-1]) + 1), len(CATEGORIES)
+    tensors = stream.event_tensor[upto]
+    moment = np.repeat(np.arange(len(highest)), np.diff(highest, prepend=first - 1))
+    places = moment * kinds + stream.category[tensors]
+    changes = np.bincount(
+        places, weights=stream.event_sign[upto] * blocks[tensors], minlength=len(highest) * kinds
+    ).reshape(len(highest), kinds)
+    standing = alive_at(stream, first - 1) if first else np.zeros(len(blocks), dtype=np.int64)
+    start = np.bincount(stream.category, weights=blocks * standing, minlength=kinds)
+    levels = (changes.cumsum(axis=0) + start).astype(np.int64)
+    peak = first + int(np.argmax(total))
     return Columns(
         categories=tuple(str(category) for category in CATEGORIES),
-        levels=tuple(tuple(int(size) for size in levels[at]) for at in highest),
-        phases=tuple(str(phase_at(stream, first + at)) for at in highest),
-        peak=highest.index(peak),
+        levels=tuple(map(tuple, levels.tolist())),
+        phases=tuple(str(phase_at(stream, at)) for at in highest.tolist()),
+        peak=highest.tolist().index(peak),
         events=last - first,
     )

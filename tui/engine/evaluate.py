@@ -18,8 +18,10 @@ from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.options.training.workload import make_workload
-from gpu_plan.planner.plan.document import PlanDocument, TensorLine, workload_document
+from gpu_plan.planner.plan.document import Candidate, PlanDocument, TensorLine, workload_document
 from gpu_plan.planner.plan.drawn.lanes import Lane, lanes_of
+from gpu_plan.planner.plan.figures import SpeedFigures
+from gpu_plan.planner.search.aside.at_once import Aside
 from gpu_plan.planner.search.document import candidate_of, memory_figures, model_facts, tensor_lines
 from gpu_plan.planner.search.reasons import failure, fragmented
 from gpu_plan.planner.search.shown.sections import Sections
@@ -29,6 +31,7 @@ from gpu_plan.planner.search.training.ranks.told import ranks_of
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.search.training.unlike.kinds import kinds_of, parts
 from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.trace.events import IntArray
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.workload.training import Workload
@@ -91,18 +94,22 @@ class Replays(Generic[T]):
                 yield states
         with self._breakable():
             judgement = setup.evaluator.judge(setup.family, setup.batch)
-            reason = failure(setup.evaluator, judgement)
-            rough = Picture(document=_document(setup, judgement, reason), exact=False, ranks=_ranks(judgement))
-        yield rough
-        with self._breakable():
-            simulated, blocks = setup.evaluator.simulate_blocks(judgement)
-            exact = Picture(
-                document=_document(setup, simulated, reason),
-                exact=True,
-                columns=columns(simulated.plan.stream, blocks),
-                ranks=_ranks(simulated),
-            )
-        yield exact
+            reason, _ = failure(setup.evaluator, judgement), judgement.time
+        runs = _Runs(setup.evaluator, judgement)
+        try:
+            with self._breakable():
+                document = _document(setup, judgement, reason)
+                rough = Picture(document=document, exact=False, ranks=_ranks(judgement))
+            yield rough
+            with self._breakable():
+                simulated, blocks = runs.first()
+                shown, ranks = columns(simulated.plan.stream, blocks), _ranks(simulated)
+                runs.wait()
+                document = _document(setup, simulated, reason, speed=_only(document).speed)
+                exact = Picture(document=document, exact=True, columns=shown, ranks=ranks)
+            yield exact
+        finally:
+            runs.leave()
         with self._breakable():
             kinds = _kinds(setup.evaluator, simulated)
         if kinds:
@@ -223,11 +230,57 @@ def _of_states(setup: Setup) -> Picture | None:
     return Picture(document=document, exact=False, states_only=True, ranks=_ranks(judged)[:1])
 
 
-def _document(setup: Setup, judgement: StepJudgement, reason: str | None, told: Sections | None = None) -> PlanDocument:
-    """`reason`: why the tensors alone already say no. `told`: what is said of it in place of all that can be."""
+class _Runs:
+    """The allocator's runs of a configuration, made while its sums are told and drawn."""
+
+    def __init__(self, evaluator: KeptEvaluator, judgement: StepJudgement) -> None:
+        self._first = Aside(lambda: evaluator.simulate_blocks(judgement))
+        self._others = Aside(self._every)
+
+    def first(self) -> tuple[StepJudgement, IntArray]:
+        """As soon as it is there, what `simulate_blocks` gives."""
+        return self._first.result()
+
+    def wait(self) -> None:
+        """For all of them: the judgement then knows what it may come to."""
+        self._others.result()
+
+    def leave(self) -> None:
+        """Nobody waits for them any more."""
+        self._first.leave()
+        self._others.leave()
+
+    def _every(self) -> None:
+        known = self._first.result()[0].simulated
+        if known is not None and known.extremes is not None:
+            known.extremes()
+
+
+def _only(document: PlanDocument) -> Candidate:
+    """Of a document of one configuration."""
+    (candidate,) = (*document.plans, *document.rejected)
+    return candidate
+
+
+def _document(
+    setup: Setup,
+    judgement: StepJudgement,
+    reason: str | None,
+    told: Sections | None = None,
+    speed: SpeedFigures | None = None,
+) -> PlanDocument:
+    """`reason`: why the tensors alone already say no. `told`: what is said of it in place of all that can be; `speed`
+    where that is known."""
     if reason is None and judgement.verdict == "no":
         reason = fragmented(judgement)
-    candidate = candidate_of(TrainingTask(setup.evaluator), judgement, reason, ahead=lambda: told)
+    task = TrainingTask(setup.evaluator)
+    sections = told or Sections(
+        memory=memory_figures(judgement, task.host(judgement)),
+        speed=speed or task.speed(judgement),
+        details=task.details(judgement, lost=reason is not None, best=False),
+        explain=None,
+    )
+    candidate = candidate_of(task, judgement, reason, ahead=lambda: sections)
     return PlanDocument(
         command=setup.request.command,
         created_with=dict(versions()),
