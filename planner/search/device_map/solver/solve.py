@@ -9,6 +9,7 @@ from gpu_plan.planner.search.device_map.items import Item, items_of, runs_of
 from gpu_plan.planner.search.device_map.placement import SHARE_STEPS, Placement, StageProof
 from gpu_plan.planner.search.device_map.problem import Device, DeviceName, Problem
 from gpu_plan.planner.search.device_map.solver.arrange import Counts, arranged_map, map_of_counts, stretched_map
+from gpu_plan.planner.search.device_map.solver.chain import chain_of
 from gpu_plan.planner.search.device_map.solver.model import Mode
 from gpu_plan.planner.search.device_map.solver.program import Answer
 from gpu_plan.planner.search.device_map.solver.stages import (
@@ -28,6 +29,8 @@ from gpu_plan.planner.search.device_map.solver.windows import stretches
 from gpu_plan.planner.units import ceil_div, format_bytes
 
 _ATTEMPTS = 4
+NOTHING_LOWER = "nothing lower exists"
+"""How a goal is proved by a bound that needs no program."""
 
 
 def solve(problem: Problem, *, limit_seconds: float = 10.0) -> Placement:
@@ -38,6 +41,9 @@ def solve(problem: Problem, *, limit_seconds: float = 10.0) -> Placement:
     """
     clock = Clock.start(0.9 * limit_seconds)  # the solver looks at its clock only now and then
     items = items_of(problem.units)
+    alone = _only_chain(problem, items)
+    if alone is not None:
+        return alone
     slack = 0
     for _ in range(_ATTEMPTS):
         found = _attempt(problem, items, clock, slack)
@@ -47,6 +53,26 @@ def solve(problem: Problem, *, limit_seconds: float = 10.0) -> Placement:
         over = max((use.peak_bytes - use.free_bytes for use in found.devices if use.free_bytes is not None), default=0)
         slack += max(over, 1)
     raise InputError("device map: no map was found that fits to the byte; give a few KiB more on the fullest device")
+
+
+def _only_chain(problem: Problem, items: Sequence[Item]) -> Placement | None:
+    """The best map where it is a chain and the only one that is as good: no program is needed, which takes seconds."""
+    running = _modes(problem)[0].running
+    chain = chain_of(items, running)
+    if chain is None or not chain.only:
+        return None
+    where: dict[str, DeviceName] = {}
+    for device, first, end in zip(running, (0, *chain.ends), chain.ends, strict=False):
+        where |= {name: device.name for item in items[first:end] for name in item.names}
+    found = evaluate(problem, where)
+    if not found.valid or found.cost.key != (0, 0, chain.crossings, chain.steps / SHARE_STEPS):
+        return None
+    goals = ("offloaded bytes", "disk bytes", "boundaries", "fullest device")
+    proof = [
+        StageProof(goal=goal, value=value, bound=value, method=NOTHING_LOWER)
+        for goal, value in zip(goals, found.cost.key, strict=True)
+    ]
+    return replace(found, proof=tuple(proof))
 
 
 def _attempt(problem: Problem, items: Sequence[Item], clock: Clock, slack: int) -> Placement:
@@ -179,7 +205,7 @@ def _fewest_crossings(
     """A better order than `best` or the proof that there is none: the placement, the bound and how it was reached."""
     known = best.cost.boundaries
     if known <= floor and best.valid:
-        return best, floor, "nothing lower exists"
+        return best, floor, NOTHING_LOWER
     if best.valid and clock.left() < _LEAST_SECONDS:
         return best, floor, "time limit"
     order = ordered(problem, items, stored, slack, floor)
@@ -204,7 +230,7 @@ def proved_by(value: int, bound: int) -> str:
     """What shows that a goal cannot be better than `value`; "time limit" where nothing does."""
     if value > bound:
         return "time limit"
-    return "integer program" if value else "nothing lower exists"
+    return "integer program" if value else NOTHING_LOWER
 
 
 def _balanced(
