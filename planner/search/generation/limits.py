@@ -49,15 +49,17 @@ def limits(evaluator: GenerationEvaluator, plan: GenerationJudgement, positions:
 
     bounds: dict[str, str] = {}
     most = max(context := workload.context, min(positions or MOST_CONTEXT, MOST_TOKENS // workload.batch))
-    first = -(-max(context - more, workload.new_tokens + 1) // step)
-    if _fits(_judged(evaluator, layout, context=most)):
+    first, beyond = -(-max(context - more, workload.new_tokens + 1) // step), most // step + 1
+    longer = first * step + more < most
+    if not (longer and _fails_sooner(at_context, first, beyond)) and _fits(_judged(evaluator, layout, context=most)):
         context, bounds["max_context"] = most, "positions" if positions and most == positions else "searched"
     else:
         bounds["max_context"] = "memory"
-        if first * step + more < most and _fits(at_context(first)):
-            context = _largest(at_context, first, most // step + 1) * step + more
+        if longer and _fits(at_context(first)):
+            context = _largest(at_context, first, beyond) * step + more
     many = max(workload.batch, min(MOST_BATCH, MOST_TOKENS // workload.context))
-    if not _too_many(plan, many) and _fits(at_batch(many)):
+    too_many = _too_many(plan, many) or _fails_sooner(at_batch, workload.batch, many)
+    if not too_many and _fits(at_batch(many)):
         batch, bounds["max_batch"] = many, "searched"
     else:
         batch, bounds["max_batch"] = _largest(at_batch, workload.batch, many), "memory"
@@ -68,6 +70,16 @@ def _too_many(plan: GenerationJudgement, batch: int) -> bool:
     """Whether the caches of so many samples alone are more than the device holds, by far: what a cache has that does
     not grow with the batch is a small part of it."""
     return plan.kv_cache_bytes * batch > 2 * plan.capacity_bytes * plan.batch
+
+
+def _fails_sooner(at: Callable[[int], GenerationJudgement | None], first: int, most: int) -> bool:
+    """Whether a size below `most` fails, the one that is tried next in any case: memory never shrinks with size, and
+    `most`, millions of tokens, takes long to record."""
+    low = at(first)
+    if low is None or not _fits(low):
+        return True
+    guess = _between(first, most, low, None, halve=False)
+    return guess < most - 1 and not _fits(at(guess))
 
 
 def held_by_devices(evaluator: GenerationEvaluator, layout: Layout, size: str) -> GenerationJudgement | None:
