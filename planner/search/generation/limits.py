@@ -16,6 +16,8 @@ _LEAST_STEPS = 2
 MOST_CONTEXT = 2**20
 MOST_BATCH = 4096
 _ROUNDS = 12
+_At = Callable[[int], GenerationJudgement | None]
+"""Judges a size; None where it cannot even be laid out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +51,18 @@ def limits(evaluator: GenerationEvaluator, plan: GenerationJudgement, positions:
 
     bounds: dict[str, str] = {}
     most = max(context := workload.context, min(positions or MOST_CONTEXT, MOST_TOKENS // workload.batch))
-    first, beyond = -(-max(context - more, workload.new_tokens + 1) // step), most // step + 1
-    longer = first * step + more < most
-    if not (longer and _fails_sooner(at_context, first, beyond)) and _fits(_judged(evaluator, layout, context=most)):
+    first = -(-max(context - more, workload.new_tokens + 1) // step)
+    beyond = most // step + 1 if first * step + more < most else first
+    units = _limit(at_context, first, beyond, lambda: _judged(evaluator, layout, context=most))
+    if units is None:
         context, bounds["max_context"] = most, "positions" if positions and most == positions else "searched"
     else:
-        bounds["max_context"] = "memory"
-        if longer and _fits(at_context(first)):
-            context = _largest(at_context, first, beyond) * step + more
+        context, bounds["max_context"] = units * step + more if units else context, "memory"
     many = max(workload.batch, min(MOST_BATCH, MOST_TOKENS // workload.context))
-    too_many = _too_many(plan, many) or _fails_sooner(at_batch, workload.batch, many)
-    if not too_many and _fits(at_batch(many)):
-        batch, bounds["max_batch"] = many, "searched"
-    else:
-        batch, bounds["max_batch"] = _largest(at_batch, workload.batch, many), "memory"
-    return Limits(max_context=context, max_batch=batch, bounds=bounds)
+    batch = _limit(at_batch, workload.batch, many, lambda: None if _too_many(plan, many) else at_batch(many))
+    bounds["max_batch"] = "searched" if batch is None else "memory"
+    max_batch = many if batch is None else max(batch, workload.batch)
+    return Limits(max_context=context, max_batch=max_batch, bounds=bounds)
 
 
 def _too_many(plan: GenerationJudgement, batch: int) -> bool:
@@ -72,14 +71,21 @@ def _too_many(plan: GenerationJudgement, batch: int) -> bool:
     return plan.kv_cache_bytes * batch > 2 * plan.capacity_bytes * plan.batch
 
 
-def _fails_sooner(at: Callable[[int], GenerationJudgement | None], first: int, most: int) -> bool:
-    """Whether a size below `most` fails, the one that is tried next in any case: memory never shrinks with size, and
-    `most`, millions of tokens, takes long to record."""
+def _limit(at: _At, first: int, last: int, whole: Callable[[], GenerationJudgement | None]) -> int | None:
+    """The largest size from `first` on that fits, 0 where none is known to; None where the `whole` fits, at `last`.
+
+    Memory never shrinks with size, so that the whole, which may be a prompt of millions of tokens and slow to record, is
+    looked at where growth says that it may fit, or where nothing below it failed.
+    """
+    if first >= last:
+        return None if _fits(whole()) else 0
     low = at(first)
     if low is None or not _fits(low):
-        return True
-    guess = _between(first, most, low, None, halve=False)
-    return guess < most - 1 and not _fits(at(guess))
+        return 0
+    if _between(first, last, low, None, halve=False) >= last - 1 and _fits(whole()):
+        return None
+    found = _largest(at, first, last)
+    return None if found == last - 1 and _fits(whole()) else found
 
 
 def held_by_devices(evaluator: GenerationEvaluator, layout: Layout, size: str) -> GenerationJudgement | None:
@@ -110,7 +116,7 @@ def _fits(judgement: GenerationJudgement | None) -> bool:
     return judgement is not None and judgement.verdict == "fits"
 
 
-def _largest(at: Callable[[int], GenerationJudgement | None], fits: int, fails: int) -> int:
+def _largest(at: _At, fits: int, fails: int) -> int:
     """The largest size that fits, between one that does and one that does not.
 
     Guided by what memory grows by: the next size tried is where a line through the two would meet the capacity.

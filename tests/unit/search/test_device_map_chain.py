@@ -81,4 +81,5 @@ def test_no_program_is_asked_for_a_chain(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(solver, "_attempt", None)
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     found = solve(of_sizes([4] * 6, 13, 2))
-    assert found.optimal and found.cost.key == (0, 0, 1, 0.924)
+    assert found.optimal
+    assert found.cost.key == (0, 0, 1, 0.924)
