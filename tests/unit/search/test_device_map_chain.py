@@ -33,7 +33,8 @@ def test_the_fewest_stretches_are_as_even_as_can_be() -> None:
 def test_a_cut_that_may_be_moved_and_stretches_that_may_be_joined_are_told() -> None:
     assert chain(of_sizes([3, 9, 3, 3, 9, 3], 16, 3)) == Chain(crossings=1, steps=938, ends=(3, 6), only=True)
     moved = chain(of_sizes([4] * 5, 13, 4))
-    assert moved is not None and (moved.crossings, moved.steps, moved.only) == (1, 924, False)
+    assert moved is not None
+    assert (moved.crossings, moved.steps, moved.only) == (1, 924, False)
     joined = chain(of_sizes([3, 9, 3], 9, 3))
     assert joined == Chain(crossings=2, steps=1000, ends=(1, 2, 3), only=False)
 
