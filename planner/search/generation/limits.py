@@ -74,8 +74,8 @@ def _too_many(plan: GenerationJudgement, batch: int) -> bool:
 def _limit(at: _At, first: int, last: int, whole: Callable[[], GenerationJudgement | None]) -> int | None:
     """The largest size from `first` on that fits, 0 where none is known to; None where the `whole` fits, at `last`.
 
-    Memory never shrinks with size, so that the whole, which may be a prompt of millions of tokens and slow to record, is
-    looked at where growth says that it may fit, or where nothing below it failed.
+    Memory never shrinks with size, so that the whole, which may be a prompt of millions of tokens and slow to record,
+    is looked at where growth says that it may fit, or where nothing below it failed.
     """
     if first >= last:
         return None if _fits(whole()) else 0
