@@ -4,55 +4,27 @@ A block on which a stream was recorded goes back to its pool only once the event
 have completed, and the allocator finds that out in a later request (pytorch c10/cuda/CUDACachingAllocator.cpp: free,
 insert_events, process_events). When they complete is a question of timing, but for two bounds: the host may wait for
 everything at once, or run ahead until its own code makes it wait. What it then knows to be complete is what the event
-that it waited for stood behind, on its own stream and on those that this one had waited for: a vector clock.
+that it waited for stood behind (`gpu_plan.planner.memory.lead.until`).
 """
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import field
-from enum import IntEnum
-from operator import le
 
-from gpu_plan.planner.memory.lead.log import STREAMS, Log
+import numpy as np
+
+from gpu_plan.planner.memory.lead.log import Log
 from gpu_plan.planner.memory.lead.play import DEFAULT_STREAM, MAX_QUEUED_LAUNCHES
-from gpu_plan.planner.plain.values import dataclass
+from gpu_plan.planner.memory.lead.schedules import LIMITED, RUNS_AHEAD, Schedule
+from gpu_plan.planner.memory.lead.until import NEVER, until
+from gpu_plan.planner.trace.events import IntArray
 
 Moment = tuple[int, int]
 """Point of the run, and number of the strategy's own event: moments in their order."""
-
-Clock = tuple[int, ...]
-"""Last work of each stream that is complete once an event is, by the stream's number; 0 for none."""
-
-
-class Schedule(IntEnum):
-    """How far the host is ahead of the device."""
-
-    WAITS = -1
-    """Nowhere: whatever was freed can be taken again at once."""
-    AHEAD = 0
-    """As far as its code lets it, while the other streams finish with what they wait for."""
-    LAGS = 1
-    """As far as its code lets it, while the other streams finish as late as anything that was waited for allows."""
-    QUEUED = 2
-    """Past what its code waits for on the way, until the device's queue of launches is full."""
-
-
-RUNS_AHEAD = (Schedule.AHEAD, Schedule.LAGS, Schedule.QUEUED)
-LIMITED = (Schedule.AHEAD, Schedule.LAGS)
-"""Schedules in which the host waits where its code says so."""
-
-
-@dataclass(slots=True)
-class Waits:
-    """A free that waits; for each schedule in which the host runs ahead the moment from which the block serves again.
-
-    A schedule that is missing: not before the allocator itself waits for the device.
-    """
-
-    clock: Clock
-    until: dict[Schedule, Moment] = field(default_factory=dict)
-    number: int = -1
-    """Which of the frees that its streams have queued it is."""
+Event = int
+"""Number of the work that an event stands behind."""
+Freed = int
+"""Number of a free that waits, among those of its streams."""
+_NOWHEN: Moment = (0, -1)
+"""Of a block that is not back before the allocator itself waits for the device."""
 
 
 class DeviceStreams:
@@ -63,38 +35,18 @@ class DeviceStreams:
         """Everything in its order, for whoever knows how long each takes (gpu_plan.planner.memory.lead)."""
         self.moments: list[Moment] = []
         """Of the log's launches and of what the host waits for."""
-        self._clocks = [[0] * STREAMS for _ in range(STREAMS)]
-        self._done: dict[Schedule, int] = dict.fromkeys(RUNS_AHEAD, 0)
-        """Last work of the computing stream that the host knows to be complete."""
-        self._known: Clock = (0,) * STREAMS
-        """Of every stream, where the others lag."""
-        self._launched: deque[tuple[int, Clock]] = deque()
-        self._pending: dict[int, tuple[deque[Waits], ...]] = {}
-        """By stream, for each schedule, in order of their frees: a stream's clock only grows, so that the first done
-        come first."""
 
-    def record(self, stream: int) -> Clock:
+    def record(self, stream: int) -> Event:
         """Event.record: everything queued on the stream so far, and what it waited for."""
-        clock = self._clocks[stream]
-        clock[stream] = self.log.recorded(stream)
-        return tuple(clock)
+        return self.log.recorded(stream)
 
     def wait(self, waiter: int, on: int) -> None:
         """Stream.wait_stream: what is queued on `waiter` from now on comes after all that is queued on `on`."""
-        source = self._clocks[on]
-        source[on] = self.log.waited(waiter, on)
-        self._clocks[waiter] = list(map(max, source, self._clocks[waiter]))
+        self.log.waited(waiter, on)
 
-    def free(self, stream: int) -> Waits:
+    def free(self, stream: int) -> Freed:
         """A block is freed that `stream`, recorded on it, may still use."""
-        clock = self._clocks[stream]
-        clock[stream] = self.log.freed(stream)
-        waits = Waits(tuple(clock), number=self.log.frees - 1)
-        if stream not in self._pending:
-            self._pending[stream] = tuple(deque() for _ in RUNS_AHEAD)
-        for pending in self._pending[stream]:
-            pending.append(waits)
-        return waits
+        return self.log.freed(stream)
 
     def send(self, stream: int, what: str, nbytes: int, issued: tuple[int, int]) -> None:
         """A collective is queued on a stream."""
@@ -104,49 +56,38 @@ class DeviceStreams:
         """The host has launched so many kernels in all on the computing stream: none that is further back waits."""
         self.log.launched(kernels)
         self.moments.append(moment)
-        queued = self._launched
-        if queued and queued[-1][0] == kernels:
-            queued[-1] = kernels, self.record(DEFAULT_STREAM)
-            return
-        passed: Clock = ()
-        while queued and queued[0][0] <= kernels - MAX_QUEUED_LAUNCHES:
-            passed = queued.popleft()[1]
-        queued.append((kernels, self.record(DEFAULT_STREAM)))
-        if passed:
-            self.suppose(passed, moment, RUNS_AHEAD)
+        self.log.recorded(DEFAULT_STREAM)
 
-    def host_waits(self, event: Clock, moment: Moment, schedules: Sequence[Schedule] = RUNS_AHEAD) -> None:
-        """Event.synchronize: what the event stands behind is complete, and the host knows it."""
-        self.log.host_waited(event, always=Schedule.QUEUED in schedules)
+    def host_waits(
+        self, event: Event, moment: Moment, schedules: Sequence[Schedule] = RUNS_AHEAD, *, behind: Event = 0
+    ) -> None:
+        """Event.synchronize: what the event stands behind is complete in these schedules, and the host knows it.
+
+        `behind` is an event of the computing stream before it: in the schedules in which the host waits where its code
+        says so, the work that this one stands behind is then complete as well, and of the other streams what either
+        does, the later one first.
+        """
+        self.log.host_waited(sum(1 << schedule for schedule in schedules), event, behind)
         self.moments.append(moment)
-        self.suppose(event, moment, schedules)
 
-    def suppose(self, event: Clock, moment: Moment, schedules: Sequence[Schedule]) -> None:
-        """In these schedules the host then knows that what the event stands behind is complete, wait or not."""
-        computed = event[DEFAULT_STREAM]
-        for schedule in schedules:
-            done = self._done[schedule]
-            if computed > done:
-                done = self._done[schedule] = computed
-            lags = schedule is Schedule.LAGS
-            if lags:
-                self._known = tuple(map(max, self._known, event))
-            for by_schedule in self._pending.values():
-                pending = by_schedule[schedule]
-                while pending and pending[0].clock[DEFAULT_STREAM] <= done:
-                    if lags and not all(map(le, pending[0].clock, self._known)):
-                        break
-                    pending.popleft().until[schedule] = moment
+    def until(self) -> IntArray:
+        """Moments from which on each block that waits serves again [schedules in which the host runs ahead, frees, 2];
+        of one that is not back before the allocator itself waits for the device the number is -1."""
+        found = until(self.log)
+        table = np.asarray([*self.moments, _NOWHEN], dtype=np.int64)  # NEVER is the last one
+        moments: IntArray = table[found]
+        return moments
 
 
 __all__ = [
     "DEFAULT_STREAM",
     "LIMITED",
     "MAX_QUEUED_LAUNCHES",
+    "NEVER",
     "RUNS_AHEAD",
-    "Clock",
     "DeviceStreams",
+    "Event",
+    "Freed",
     "Moment",
     "Schedule",
-    "Waits",
 ]

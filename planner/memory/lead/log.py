@@ -27,10 +27,11 @@ class Did(IntEnum):
     SENT = 4
     """Stream of the next of what is sent."""
     HOST_WAITED = 5
-    """Whether the host waits in every schedule, and the last work of each stream that is complete then; 0 for none."""
+    """The schedules in which the host then knows that a work is complete, a bit of each, and that work; and one of the
+    computing stream before it, or 0 (`until`)."""
 
 
-WIDTHS = (1, 3, 4, 3, 2, 2 + STREAMS)
+WIDTHS = (1, 3, 4, 3, 2, 4)
 """Numbers of each entry, itself included."""
 _LAUNCHED, _RECORDED, _WAITED, _FREED, _SENT, _HOST_WAITED = map(int, Did)
 
@@ -69,18 +70,17 @@ class Log:
         self.entries.extend((_RECORDED, self.works, stream))
         return self.works
 
-    def waited(self, waiter: int, on: int) -> int:
-        """The number of the work that `on` had before."""
+    def waited(self, waiter: int, on: int) -> None:
+        """For all that `on` had before, which is a work."""
         self.works += 1
         self.entries.extend((_WAITED, self.works, waiter, on))
-        return self.works
 
     def freed(self, stream: int) -> int:
-        """The number of the work behind which what is freed is done."""
+        """Something is done with once a work is, which is another number: that of the free."""
         self.works += 1
-        self.frees += 1
         self.entries.extend((_FREED, self.works, stream))
-        return self.works
+        self.frees += 1
+        return self.frees - 1
 
     def sends(self, stream: int, what: str, nbytes: int, issued: tuple[int, int]) -> None:
         """A collective; `issued`: fewest and most operators that issue it."""
@@ -88,10 +88,10 @@ class Log:
         self.sent.extend((message, *issued))
         self.entries.extend((_SENT, stream))
 
-    def host_waited(self, works: tuple[int, ...], *, always: bool) -> None:
-        """For the last work of each stream."""
+    def host_waited(self, schedules: int, work: int, behind: int = 0) -> None:
+        """For one work; numbers as in `Did`."""
         self.moments += 1
-        self.entries.extend((_HOST_WAITED, always, *works))
+        self.entries.extend((_HOST_WAITED, schedules, work, behind))
 
 
 __all__ = ["STREAMS", "WIDTHS", "Did", "Log"]

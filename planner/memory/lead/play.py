@@ -8,18 +8,13 @@ from collections import deque
 
 import numpy as np
 
+from gpu_plan.planner.memory.lead.compiled import COMPILED, streams
 from gpu_plan.planner.memory.lead.log import STREAMS, WIDTHS, Did, Log
 from gpu_plan.planner.memory.lead.pace import Pace
+from gpu_plan.planner.memory.lead.schedules import ALWAYS
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import FloatArray, IntArray
 
-try:
-    from gpu_plan.planner.memory.lead import _streams  # type: ignore[attr-defined]
-except ImportError:
-    _streams = None
-
-COMPILED = _streams is not None
-"""Whether the compiled loop is there."""
 DEFAULT_STREAM = 0
 """The stream that computes."""
 MAX_QUEUED_LAUNCHES = 1024
@@ -50,7 +45,7 @@ Run = tuple[FloatArray, IntArray, FloatArray]
 def played(log: Log, pace: Pace, *, limited: bool) -> Run:
     """`limited`: whether the host waits where it is not known whether its code holds it."""
     seconds = seconds_of(log, pace)
-    return plain(log, seconds, limited=limited) if _streams is None else _compiled(log, seconds, limited=limited)
+    return _compiled(log, seconds, limited=limited) if COMPILED else plain(log, seconds, limited=limited)
 
 
 def seconds_of(log: Log, pace: Pace) -> Seconds:
@@ -75,7 +70,7 @@ def _compiled(log: Log, seconds: Seconds, *, limited: bool) -> Run:
     done, after, reached = np.empty(log.frees), np.empty(log.frees, dtype=np.int64), np.empty(log.moments)
     columns = (seconds.kernels, seconds.issue, seconds.run, seconds.hooks, seconds.sent)
     arrays = (np.asarray(log.entries, dtype=np.int64), *map(np.ascontiguousarray, columns), done, after, reached)
-    _streams.play(*arrays, log.works, MAX_QUEUED_LAUNCHES, limited)
+    streams.play(*arrays, log.works, MAX_QUEUED_LAUNCHES, limited)
     return done, after, reached
 
 
@@ -117,8 +112,8 @@ def plain(log: Log, seconds: Seconds, *, limited: bool) -> Run:
             host += hooks
             streams[entry[1]] = max(streams[entry[1]], host) + sent
         elif did == Did.HOST_WAITED:
-            if entry[1] or limited:
-                host = max(host, *(works[work] for work in entry[2:]))
+            if entry[1] & ALWAYS or limited:
+                host = max(host, works[entry[2]])
             reached.append(host)
         else:
             works[entry[1]] = max(streams[entry[2]], host)
@@ -128,4 +123,4 @@ def plain(log: Log, seconds: Seconds, *, limited: bool) -> Run:
     return np.asarray(done), np.asarray(after, dtype=np.int64), np.asarray(reached)
 
 
-__all__ = ["COMPILED", "DEFAULT_STREAM", "MAX_QUEUED_LAUNCHES", "Run", "Seconds", "plain", "played", "seconds_of"]
+__all__ = ["DEFAULT_STREAM", "MAX_QUEUED_LAUNCHES", "Run", "Seconds", "plain", "played", "seconds_of"]

@@ -33,7 +33,10 @@ def assembled(
     same for every rank of the trace with as many passes."""
     own = len(placed.fixed)
     traced = trace.num_tensors * num_passes
-    waiting = placed.waiting or (Waiting.of(placed.waits, streams) if placed.waits else None)
+    waiting = placed.waiting
+    if placed.waits:
+        assert streams is not None, "whatever waits, waits for a stream"
+        waiting = waiting or Waiting.of(placed.waits, streams)
     ordered = lead = None
     if waiting is None and like_others:
         known, key = _orders(trace), _key(placed, num_passes, pass_segments)

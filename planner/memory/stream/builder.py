@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpu_plan.planner.memory.schedule import DeviceStreams, Moment, Waits
+from gpu_plan.planner.memory.schedule import DeviceStreams, Freed, Moment
 from gpu_plan.planner.memory.stream.assembling import assembled
 from gpu_plan.planner.memory.stream.moments import SEGMENT, Pass, Point, point
 from gpu_plan.planner.memory.stream.placing import Handle, Placer, Waiting
@@ -110,7 +110,7 @@ class StreamBuilder(Placer):
         """What `waits` says in `free`, of all frees at once."""
         self._placed.waiting = waiting
 
-    def free_gradient(self, at: Point, in_pass: Pass, parameter: int, waits: Waits | None = None) -> None:
+    def free_gradient(self, at: Point, in_pass: Pass, parameter: int, waits: Freed | None = None) -> None:
         """The traced storage of a parameter's gradient goes away; `waits` as in `free`."""
         tensor = self._gradient_tensor.get(parameter)
         if tensor is not None:

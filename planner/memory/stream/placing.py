@@ -7,7 +7,7 @@ from typing import NewType
 
 import numpy as np
 
-from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, Waits
+from gpu_plan.planner.memory.schedule import DeviceStreams, Freed
 from gpu_plan.planner.memory.stream.moments import SEGMENT, Point
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray
@@ -35,7 +35,7 @@ class Placed:
     at: "array[int]" = field(default_factory=_numbers)
     what: "array[int]" = field(default_factory=_numbers)
     """Of each event: twice the storage's number, one more where it is allocated. Traced storages count down from -1."""
-    waits: dict[int, Waits] = field(default_factory=dict)
+    waits: dict[int, Freed] = field(default_factory=dict)
     """Of events that free a block on which a stream was recorded."""
     waiting: "Waiting | None" = None
     """The same of all of them at once."""
@@ -66,19 +66,15 @@ class Waiting:
     """[moments, 2]: those of the streams."""
 
     @staticmethod
-    def of(waits: Mapping[int, Waits], streams: DeviceStreams | None) -> "Waiting":
+    def of(waits: Mapping[int, Freed], streams: DeviceStreams) -> "Waiting":
         """One by one, those of the streams' log found again."""
-        until = [[one.until.get(schedule, _NEVER) for one in waits.values()] for schedule in RUNS_AHEAD]
-        freed = [-1 if streams is None else one.number for one in waits.values()]
+        freed = np.asarray(list(waits.values()), dtype=np.int64)
         return Waiting(
             events=np.asarray(list(waits), dtype=np.int64),
-            freed=np.asarray(freed, dtype=np.int64),
-            until=np.asarray(until, dtype=np.int64).reshape(len(RUNS_AHEAD), -1, 2),
-            moments=np.asarray([] if streams is None else streams.moments, dtype=np.int64).reshape(-1, 2),
+            freed=freed,
+            until=streams.until()[:, freed],
+            moments=np.asarray(streams.moments, dtype=np.int64).reshape(-1, 2),
         )
-
-
-_NEVER: Moment = (0, -1)
 
 
 class Placer:
@@ -175,7 +171,7 @@ class Placer:
         start = segment * SEGMENT + last + 1
         return range(start, start + count)
 
-    def free(self, at: Point, handle: Handle, waits: Waits | None = None) -> None:
+    def free(self, at: Point, handle: Handle, waits: Freed | None = None) -> None:
         """The storage goes back to the allocator; `waits`: which cannot hand it out before the device is done."""
         placed = self._placed
         if waits is not None:

@@ -13,11 +13,11 @@ from gpu_plan.planner.memory.schedule import (
     DEFAULT_STREAM,
     LIMITED,
     RUNS_AHEAD,
-    Clock,
     DeviceStreams,
+    Event,
+    Freed,
     Moment,
     Schedule,
-    Waits,
 )
 
 PRE_UNSHARD_STREAM, UNSHARD_STREAM, POST_BACKWARD_STREAM = 1, 2, 3
@@ -39,7 +39,7 @@ class Queues:
         self._limits = limits
         self._limited: tuple[Schedule, ...] = ()
         self.streams = DeviceStreams()
-        self._free_events: deque[Clock] = deque()
+        self._free_events: deque[Event] = deque()
 
     def begin_forward(self) -> None:
         """_wait_for_computation_stream."""
@@ -72,10 +72,10 @@ class Queues:
         """The computation waits for all that was gathered so far."""
         self.streams.wait(DEFAULT_STREAM, UNSHARD_STREAM)
 
-    def free_cast_shard(self) -> Waits:
+    def free_cast_shard(self) -> Freed:
         return self.streams.free(UNSHARD_STREAM)
 
-    def free_gathered(self) -> Waits:
+    def free_gathered(self) -> Freed:
         """The padded flat parameter is freed, and the free event is queued."""
         waits = self.streams.free(DEFAULT_STREAM)
         self._free_events.append(self.streams.record(DEFAULT_STREAM))
@@ -86,7 +86,7 @@ class Queues:
         self.streams.wait(POST_BACKWARD_STREAM, DEFAULT_STREAM)
         self._collective(POST_BACKWARD_STREAM, "reduce_scatter", nbytes, issued)
 
-    def free_gradient(self) -> Waits:
+    def free_gradient(self) -> Freed:
         """The unsharded gradient goes with the post-backward stream recorded on it."""
         return self.streams.free(POST_BACKWARD_STREAM)
 

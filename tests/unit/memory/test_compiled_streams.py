@@ -1,4 +1,4 @@
-"""The compiled loop over a rank's streams does what the one in Python does, number by number."""
+"""The compiled loops over a rank's streams do what those in Python do, number by number."""
 
 from array import array
 
@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_plan.planner.memory.lead import play as module
-from gpu_plan.planner.memory.lead.log import STREAMS, Log
+from gpu_plan.planner.memory.lead import until as known
+from gpu_plan.planner.memory.lead.compiled import COMPILED
+from gpu_plan.planner.memory.lead.log import STREAMS, Did, Log
 from gpu_plan.planner.memory.lead.pace import Pace
-from gpu_plan.planner.memory.schedule import LIMITED, RUNS_AHEAD, Clock, DeviceStreams
+from gpu_plan.planner.memory.schedule import LIMITED, RUNS_AHEAD, DeviceStreams, Event, Schedule
 from tests.unit.memory.test_host_lead import pace
 
-needs_loop = pytest.mark.skipif(not module.COMPILED, reason="built without a compiler")
+needs_loop = pytest.mark.skipif(not COMPILED, reason="built without a compiler")
 
 STREAM = st.integers(0, STREAMS - 1)
 ACTS = st.one_of(
@@ -22,6 +24,7 @@ ACTS = st.one_of(
     st.tuples(st.just("wait"), STREAM, STREAM),
     st.tuples(st.just("send"), STREAM, st.integers(1, 3), st.integers(0, 4)),
     st.tuples(st.just("host"), st.integers(0, 50), st.booleans()),
+    st.tuples(st.just("limit"), st.integers(0, 50), st.integers(0, 50)),
 )
 SECONDS = st.sampled_from([0.0, 1e-6, 0.1, 0.3, 7.7])
 
@@ -29,7 +32,7 @@ SECONDS = st.sampled_from([0.0, 1e-6, 0.1, 0.3, 7.7])
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
     """What a strategy could queue."""
-    streams, events, kernels = DeviceStreams(), list[Clock](), 0
+    streams, events, kernels = DeviceStreams(), list[Event](), 0
     for number, (act, *told) in enumerate(draw(st.lists(ACTS, max_size=120))):
         moment = (number, 0)
         if act == "launch":
@@ -44,7 +47,11 @@ def logs(draw: st.DrawFn) -> Log:
         elif act == "send":
             streams.send(told[0], "all_gather", told[1], (told[2], told[2] + 2))
         elif events:
-            streams.host_waits(events[told[0] % len(events)], moment, RUNS_AHEAD if told[1] else LIMITED)
+            event = events[told[0] % len(events)]
+            if act == "limit":
+                streams.host_waits(event, moment, (Schedule.QUEUED,), behind=events[told[1] % len(events)])
+            else:
+                streams.host_waits(event, moment, RUNS_AHEAD if told[1] else LIMITED)
     return streams.log
 
 
@@ -66,13 +73,23 @@ def test_equal_number_by_number(log: Log, used: Pace, limited: bool) -> None:
 
 
 @needs_loop
+@settings(max_examples=300, deadline=None)
+@given(logs())
+def test_what_the_host_knows_is_equal_number_by_number(log: Log) -> None:
+    assert np.array_equal(known.until(log), known.plain(log))
+
+
+@needs_loop
 @pytest.mark.parametrize(
-    "entries", [[9], [-1], [1, 1], [1, 5, 0], [2, 1, 0, STREAMS], [4, 0], [0], [5, 1, 0, 0, 0, 0, 7]]
+    "entries", [[9], [-1], [1, 1], [1, 5, 0], [2, 1, 0, STREAMS], [4, 0], [0], [5, 1, 7, 0], [5, 1, 0, 7]]
 )
 def test_a_log_that_does_not_hold_together_is_refused(entries: list[int]) -> None:
     log = Log(entries=array("q", entries), works=1)
     with pytest.raises(ValueError, match="hold together"):
         module.played(log, pace(1.0, 1.0), limited=True)
+    if entries[0] != Did.SENT:  # of what is sent code alone says nothing
+        with pytest.raises(ValueError, match="hold together"):
+            known.until(log)
 
 
 def test_an_empty_log_is_over_at_once() -> None:

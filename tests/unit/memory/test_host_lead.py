@@ -13,9 +13,9 @@ from gpu_plan.planner.memory.schedule import (
     LIMITED,
     MAX_QUEUED_LAUNCHES,
     RUNS_AHEAD,
-    Clock,
     DeviceStreams,
-    Waits,
+    Event,
+    Freed,
 )
 
 BLOCKS, KERNELS = 12, 10
@@ -46,7 +46,7 @@ def history(before: Callable[[DeviceStreams, int], None] = lambda streams, block
     `before` is what is queued ahead of a block.
     """
     streams = DeviceStreams()
-    freed: list[Waits] = []
+    freed: list[Freed] = []
     events: list[int] = []
     for block in range(BLOCKS):
         known = len(streams.moments)
@@ -55,7 +55,7 @@ def history(before: Callable[[DeviceStreams, int], None] = lambda streams, block
         streams.launched((block + 1) * KERNELS, (block, 0))
         events.append(block)
         freed.append(streams.free(DEFAULT_STREAM))
-    places = {waits.number: block for block, waits in enumerate(freed)}
+    places = {number: block for block, number in enumerate(freed)}
     return _history(streams, places, np.asarray(events, dtype=np.int64), BLOCKS)
 
 
@@ -83,16 +83,16 @@ def test_the_queue_of_launches_holds_the_fastest_host() -> None:
     assert returns(many, slow) == [BLOCKS] * BLOCKS
     streams = DeviceStreams()
     streams.launched(1, (0, 0))
-    waits = streams.free(DEFAULT_STREAM)
+    freed = streams.free(DEFAULT_STREAM)
     streams.launched(2, (1, 0))
     streams.launched(1 + MAX_QUEUED_LAUNCHES, (2, 0))
-    held = _history(streams, {waits.number: 0}, np.arange(3), 3)
+    held = _history(streams, {freed: 0}, np.arange(3), 3)
     assert held.returns(slow, 3, limited=True).tolist() == [2, 1, 2]
 
 
 def test_where_the_host_waits_it_finds_done_what_it_waited_for() -> None:
     """It waits for the end of the block before the one before: two blocks stand."""
-    events: list[Clock] = []
+    events: list[Event] = []
 
     def limit(streams: DeviceStreams, block: int) -> None:
         if block > 1:
@@ -105,7 +105,7 @@ def test_where_the_host_waits_it_finds_done_what_it_waited_for() -> None:
 
 @pytest.mark.parametrize(("limited", "expected"), [(True, 3), (False, BLOCKS)])
 def test_a_wait_that_may_not_hold_counts_for_the_least_alone(limited: bool, expected: int) -> None:
-    events: list[Clock] = []
+    events: list[Event] = []
 
     def limit(streams: DeviceStreams, block: int) -> None:
         if block > 1:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_plan.planner.memory.lead.history import History
-from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Schedule, Waits
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Schedule
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Point, point
 from gpu_plan.planner.memory.stream.rank import RankStream
@@ -97,16 +97,16 @@ def test_a_block_serves_again_before_the_first_event_behind_its_moment(
     chosen: list[tuple[tuple[int, int], tuple[int, int]]],
 ) -> None:
     """Behind a moment stands what has a later point, and at the same point what was placed after it was taken."""
-    builder = StreamBuilder(TRACE, 1)
+    builder, streams = StreamBuilder(TRACE, 1), DeviceStreams()
     waiting: list[tuple[int, Point, int]] = []
     for freed, back in chosen:
         handle = builder.alloc(point(*freed), 512, Category.TEMPORARY, LABEL)
-        moment = builder.moment(point(*back))
-        waits = Waits(())
-        waits.until[Schedule.AHEAD] = moment
-        waiting.append((int(handle), *moment))
-        builder.free(point(*freed), handle, waits)
-    stream, placed = builder.build(), builder._placed
+        waiting.append((int(handle), *builder.moment(point(*back))))
+        builder.free(point(*freed), handle, streams.free(0))
+    until = np.full((len(RUNS_AHEAD), len(chosen), 2), -1)
+    until[Schedule.AHEAD] = [moment for _, *moment in waiting]
+    with patch.object(streams, "until", lambda: until):
+        stream, placed = builder.build(streams), builder._placed
     traced = len(stream.event_sign) - len(placed.at)
     at = [*np.concatenate(builder._traced_events().at).tolist(), *placed.at]
     own = TRACE.num_tensors * stream.num_passes

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_plan.planner.memory.profile import measure
-from gpu_plan.planner.memory.schedule import Schedule, Waits
+from gpu_plan.planner.memory.schedule import DeviceStreams, Schedule
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.traced import carried_storages
 from gpu_plan.planner.strategy.kinds.single import Single
@@ -95,9 +95,10 @@ def test_micro_steps_beyond_two_are_like_the_second() -> None:
 
 
 def test_a_block_that_nothing_waits_for_never_comes_back_by_itself() -> None:
-    builder = StreamBuilder(TRACE, 1)
-    builder.free(builder.at_load(), builder.alloc(builder.at_load(), 512, Category.TEMPORARY, "x"), Waits(()))
-    stream = builder.build()
+    builder, streams = StreamBuilder(TRACE, 1), DeviceStreams()
+    handle = builder.alloc(builder.at_load(), 512, Category.TEMPORARY, "x")
+    builder.free(builder.at_load(), handle, streams.free(0))
+    stream = builder.build(streams)
     freed = int(np.flatnonzero(stream.event_sign < 0)[0])
     returns = stream.returns(Schedule.AHEAD)
     assert returns is not None

@@ -18,12 +18,11 @@ from collections import deque
 
 from gpu_plan.planner.memory.schedule import (
     DEFAULT_STREAM,
-    LIMITED,
-    Clock,
     DeviceStreams,
+    Event,
+    Freed,
     Moment,
     Schedule,
-    Waits,
 )
 
 GATHERS, REDUCES = "all_gather", "reduce_scatter"
@@ -48,9 +47,10 @@ class Queues:
     def __init__(self, *, overlaps: bool) -> None:
         self._overlaps = overlaps
         self.streams = DeviceStreams()
-        self._reductions: deque[Clock] = deque()
-        self._fetches: deque[tuple[Clock, Clock]] = deque()
-        """Of each event what it stands behind, and what is over by then where the network is the slower."""
+        self._reductions: deque[Event] = deque()
+        self._fetches: deque[tuple[Event, Event]] = deque()
+        """Each event, and the computing stream's before it: what that stands behind is over by then where the network
+        is the slower."""
         self.gather_pool, self.reduce_pool = pools(overlaps=overlaps)
 
     @property
@@ -76,29 +76,25 @@ class Queues:
     def limit(self, moment: Moment) -> None:
         """Before a parameter is waited for: the oldest of more open events than may be."""
         if len(self._fetches) > MAX_OPEN_FETCHES:
-            event, in_step = self._fetches.popleft()
-            self.streams.suppose(in_step, moment, LIMITED)
-            self.streams.host_waits(event, moment, (Schedule.QUEUED,))
+            event, before = self._fetches.popleft()
+            self.streams.host_waits(event, moment, (Schedule.QUEUED,), behind=before)
 
     def use(self, landed: int) -> None:
         """The computation waits for what was gathered; each parameter that has landed leaves an event."""
         if not self._overlaps:
             return
-        before = self.streams.record(DEFAULT_STREAM) if landed else ()
+        before = self.streams.record(DEFAULT_STREAM) if landed else 0
         self.streams.wait(DEFAULT_STREAM, _GATHER)
         for _ in range(landed):
-            event = self.streams.record(_GATHER)
-            others = (own or earlier for own, earlier in zip(event, before, strict=True))
-            next(others)
-            self._fetches.append((event, (before[DEFAULT_STREAM], *others)))
+            self._fetches.append((self.streams.record(_GATHER), before))
 
-    def free_gathered(self) -> Waits | None:
+    def free_gathered(self) -> Freed | None:
         """A parameter is freed that the computation may still use."""
         return self.streams.free(DEFAULT_STREAM) if self._overlaps else None
 
     # -- gradients -------------------------------------------------------------------------------------------
 
-    def copy_gradient(self) -> Waits | None:
+    def copy_gradient(self) -> Freed | None:
         """A gradient is copied into the bucket, and its own storage freed."""
         if not self._overlaps:
             return None
@@ -118,7 +114,7 @@ class Queues:
             self._collective(_REDUCE, REDUCES, nbytes, issued)
             self._reductions.append(self.streams.record(_REDUCE))
 
-    def free_reduced(self) -> Waits | None:
+    def free_reduced(self) -> Freed | None:
         """A gradient that was reduced where it stood is freed."""
         return self.streams.free(_REDUCE) if self._overlaps else None
 

@@ -15,7 +15,7 @@ from itertools import chain
 
 import numpy as np
 
-from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Moment, Schedule
+from gpu_plan.planner.memory.schedule import DeviceStreams
 from gpu_plan.planner.memory.stream.moments import Point
 from gpu_plan.planner.plain.among import among
 from gpu_plan.planner.plain.values import dataclass
@@ -56,8 +56,6 @@ class Script:
     acts: list[Act] = field(default_factory=list)
     sections: list[range] = field(default_factory=list)
     """Acts of each pass, of what precedes a step and of what follows it, in the order in which they come."""
-    waits: list[dict[Schedule, Moment]] = field(default_factory=list)
-    """Of frees that wait, by their number: the moment from which on the block serves again, which counts acts."""
     streams: DeviceStreams = field(default_factory=DeviceStreams)
     """What was queued on the device's streams; its moments count acts."""
     sized: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
@@ -112,9 +110,9 @@ class Script:
 
     @cached_property
     def until(self) -> IntArray:
-        """The same as [schedules, frees, 2]: a point and a number of acts, -1 for what never comes."""
-        table = [[one.get(schedule, (0, -1)) for one in self.waits] for schedule in RUNS_AHEAD]
-        return np.asarray(table, dtype=np.int64).reshape(len(RUNS_AHEAD), -1, 2)
+        """Of frees that wait, the moment from which on the block serves again [schedules, frees, 2]: a point, and a
+        number of acts; -1 for what never comes."""
+        return self.streams.until()
 
     @cached_property
     def columns(self) -> IntArray:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gpu_plan.planner.memory.schedule import Waits
+from gpu_plan.planner.memory.schedule import Freed
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Pass, Point
 from gpu_plan.planner.memory.stream.traced import marks
@@ -110,7 +110,7 @@ class _Acts:
     """The coordinator's storage: acts, and what of them waits."""
 
     def __init__(self, script: Script, queues: Queues) -> None:
-        self._acts, self._waits, self._queues, self._script = script.acts, script.waits, queues, script
+        self._acts, self._queues, self._script = script.acts, queues, script
         self._tickets = 0
         self._gathered: set[int] = set()
         """Tickets of what the computing stream is recorded on when it is freed: parameters of the gathering stream."""
@@ -153,12 +153,9 @@ class _Acts:
         if self._queues.sends:
             self._script.sent.append((kind, operators, tuple(parameters)))
 
-    def waiting(self, waits: Waits | None) -> int:
-        """The number of a wait, which is told until when later on."""
-        if waits is None:
-            return AT_ONCE
-        self._waits.append(waits.until)
-        return len(self._waits) - 1
+    def waiting(self, waits: Freed | None) -> int:
+        """The number of a wait."""
+        return AT_ONCE if waits is None else waits
 
 
 class _Walk:
@@ -309,7 +306,7 @@ class _Walk:
         self._bucket.append(parameter)
         self._bucket_elements += numel
 
-    def _free_gradient(self, at: Point, parameter: int, waits: Waits | None) -> None:
+    def _free_gradient(self, at: Point, parameter: int, waits: Freed | None) -> None:
         self._script.acts.append((at, GRADIENT, parameter, self._acts.waiting(waits)))
 
     def _reduce(self, at: Point) -> None:
