@@ -21,7 +21,7 @@ from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero.stage3.hooks import structure
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import FETCH, REDUCE, TAKE, Script
-from gpu_plan.planner.strategy.zero.stage3.hooks.structure import scripts
+from gpu_plan.planner.strategy.zero.stage3.hooks.structure import carried_out, scripts
 from gpu_plan.planner.strategy.zero.stage3.hooks.walk import _Walk
 from gpu_plan.planner.trace.events import Category, Kind, StepTrace
 from gpu_plan.planner.workload.training import Stack
@@ -167,10 +167,16 @@ def test_one_walk_serves_ranks_that_offload_otherwise() -> None:
     with walks() as gone:
         for offload in (Offload.NONE, Offload.OPTIMIZER, Offload.ALL):
             Zero3().rank(replace(context(offload=offload), trace=trace))
-    ((script, among),) = scripts(trace).values()
+    (script,) = scripts(trace).values()
     assert len(gone) == 1
     assert sum(map(len, script.sections)) == len(script.acts) > 0
-    assert sum(among[4].gathers.values()) > 0
+    assert sum(carried(trace, 4).gathers.values()) > 0
+
+
+def carried(trace: StepTrace, ranks: int) -> Script:
+    """Its one script, as so many ranks carry it out."""
+    ((key, _),) = scripts(trace).items()
+    return carried_out(trace)[key, ranks]
 
 
 @pytest.mark.parametrize("offload", [Offload.NONE, Offload.ALL])
@@ -196,25 +202,30 @@ def test_elements_of_a_script_are_those_of_padded_parameters() -> None:
     numbers = {}
     for world in (3, 4):
         Zero3().rank(replace(context(world_size=world, settings=settings), trace=trace))
-        ((_, among),) = scripts(trace).values()
-        columns = among[world].columns
+        columns = carried(trace, world).columns
         numbers[world] = {kind: set(columns[columns[:, 1] == kind, 2].tolist()) for kind in (TAKE, FETCH, REDUCE)}
-        assert {one.elements for one in among[world].gathers} == {258 if world == 3 else 256}
+        assert {one.elements for one in carried(trace, world).gathers} == {258 if world == 3 else 256}
     assert numbers == {3: {TAKE: {258}, FETCH: {258}, REDUCE: {258}}, 4: {TAKE: {256}, FETCH: {256}, REDUCE: {0}}}
 
 
 def test_one_walk_serves_traces_whose_hooks_are_alike() -> None:
-    """Other sizes of what is computed change no hook; a kernel more, or a module that runs elsewhere, may."""
+    """Other sizes of what is computed change no hook, nor do more kernels between them: those say when the host is held
+    by what it launched. A module that runs elsewhere may."""
     larger = replace(TRACE, bytes_per_sample=TRACE.bytes_per_sample * 3)
     place = int(np.flatnonzero(TRACE.kind == Kind.EXIT)[0])
     longer = replace(
-        TRACE, kind=np.insert(TRACE.kind, place, Kind.OPERATOR), subject=np.insert(TRACE.subject, place, 0)
+        TRACE,
+        kind=np.insert(TRACE.kind, [place] * 1030, Kind.OPERATOR),
+        subject=np.insert(TRACE.subject, [place] * 1030, 0),
     )
+    once = int(np.flatnonzero(TRACE.kind == Kind.ENTER)[1])
+    elsewhere = replace(TRACE, kind=np.delete(TRACE.kind, once), subject=np.delete(TRACE.subject, once))
     kept: list[StepTrace] = []
     with walks() as gone:
-        for trace, known in ((replace(TRACE), 1), (larger, 1), (longer, 2)):
+        for trace, known in ((replace(TRACE), 1), (larger, 1), (longer, 1), (elsewhere, 2)):
             kept.append(trace)
             Zero3().rank(replace(context(), trace=trace))
             assert len(gone) == known
-        shared = Zero3().rank(replace(context(), trace=larger))
-    same(shared.stream, alone(replace(context(), trace=larger)).stream)
+        shared = [Zero3().rank(replace(context(), trace=trace)) for trace in (larger, longer)]
+    for trace, found in zip((larger, longer), shared, strict=True):
+        same(found.stream, alone(replace(context(), trace=trace)).stream)

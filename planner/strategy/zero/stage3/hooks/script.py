@@ -15,8 +15,8 @@ from itertools import chain
 
 import numpy as np
 
+from gpu_plan.planner.memory.lead.until import NEVER, until
 from gpu_plan.planner.memory.schedule import DeviceStreams
-from gpu_plan.planner.memory.stream.moments import Point
 from gpu_plan.planner.plain.among import among
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import nbytes
@@ -31,8 +31,9 @@ AT_ONCE = -1
 """No wait: what is freed can be taken again at once."""
 
 
-Act = tuple[Point, int, int, int]
-"""When, what, a number and one more, as what it is says; plain, for a rank has thousands."""
+Act = tuple[int, int, int, int]
+"""When, what, a number and one more, as what it is says; plain, for a rank has thousands. When is a number among the
+places that a walk comes by, until a trace says which points they are (`placed`)."""
 TAKE = 0
 """Allocates elements, under the label of the second number: the next ticket."""
 FETCH = 1
@@ -58,6 +59,9 @@ class Script:
     """Acts of each pass, of what precedes a step and of what follows it, in the order in which they come."""
     streams: DeviceStreams = field(default_factory=DeviceStreams)
     """What was queued on the device's streams; its moments count acts."""
+    until: IntArray = field(default_factory=lambda: np.empty((0, 0, 2), dtype=np.int64))
+    """Of frees that wait, the moment from which on the block serves again [schedules, frees, 2]: a point, and a number
+    of acts; -1 for what never comes. Known of what is `placed`."""
     sized: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     """Acts whose elements follow from how far parameters are padded, and these parameters."""
     sent: list[tuple[str, Callable[[int, int], tuple[int, int]], tuple[int, ...]]] = field(default_factory=list)
@@ -70,6 +74,17 @@ class Script:
     """What was gathered, among so many ranks."""
     reduced: Counter[tuple[int, int]] = field(default_factory=Counter)
     """The same of reduce-scatters, by their elements and gradients."""
+
+    def placed(self, points: IntArray, launches: IntArray) -> "Script":
+        """Along a trace whose places these points are; `launches` are the kernels launched up to each event of it."""
+        other, columns, moments = copy(self), self.columns.copy(), self.moments.copy()
+        columns[:, 0], moments[:, 0] = points[columns[:, 0]], points[moments[:, 0]]
+        other.__dict__.update(columns=columns, moments=moments)
+        other.streams = copy(self.streams)
+        other.streams.log = log = replace(self.streams.log, launches=array("q", launches.tobytes()))
+        never = np.asarray([[0, NEVER]], dtype=np.int64)
+        other.until = np.concatenate([moments, never])[until(log)]
+        return other
 
     def among(self, parts: Partitions, ranks: int, dtype: str) -> "Script":
         """As so many ranks carry it out, whose parts these are."""
@@ -107,12 +122,6 @@ class Script:
             at = np.asarray(acts, dtype=np.int64)
             columns[at, 2] = np.where(columns[at, 1] == REDUCE, copied, np.add.reduceat(stored[of], starts))
         return columns
-
-    @cached_property
-    def until(self) -> IntArray:
-        """Of frees that wait, the moment from which on the block serves again [schedules, frees, 2]: a point, and a
-        number of acts; -1 for what never comes."""
-        return self.streams.until()
 
     @cached_property
     def columns(self) -> IntArray:

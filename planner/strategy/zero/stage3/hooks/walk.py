@@ -10,8 +10,6 @@ import numpy as np
 
 from gpu_plan.planner.memory.schedule import Freed
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
-from gpu_plan.planner.memory.stream.moments import Pass, Point
-from gpu_plan.planner.memory.stream.traced import marks
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.zero.common import ZeroConfig
@@ -28,7 +26,7 @@ from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
     TAKE,
     Script,
 )
-from gpu_plan.planner.strategy.zero.stage3.hooks.structure import kernels, scripts
+from gpu_plan.planner.strategy.zero.stage3.hooks.structure import carried_out, kernels, scripts, seen
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_parameters
 from gpu_plan.planner.strategy.zero.stage3.partition import Partitions, holders
 from gpu_plan.planner.strategy.zero.stage3.queues import GATHERS, REDUCES, Queues
@@ -40,7 +38,6 @@ from gpu_plan.planner.strategy.zero.stage3.views import (
     module_events,
     packed_in_graph,
     read_parameters,
-    recorded_exits,
     viewed_parameters,
 )
 from gpu_plan.planner.trace.events import Kind, Mark
@@ -67,16 +64,37 @@ def script_of(walked: Walked) -> Script:
 
     What passes through swap buffers is walked anew: the buffers' own state says whether it goes on.
     """
-    ranks = walked.context.world_size
+    context, parts = walked.context, walked.parts
     if walked.pool is not None:
-        return _Walk(walked).script().among(walked.parts, ranks, walked.dtype)
-    known, key = scripts(walked.context.trace), _key(walked)
+        return _placed(walked, _Walk(walked).script()).among(parts, context.world_size, walked.dtype)
+    known, here, key = scripts(context.trace), carried_out(context.trace), _key(walked)
     if key not in known:
-        known[key] = _Walk(walked).script(), {}
-    script, among = known[key]
-    if ranks not in among:
-        among[ranks] = script.among(walked.parts, ranks, walked.dtype)
-    return among[ranks]
+        known[key] = _Walk(walked).script()
+    if key not in here:
+        here[key] = _placed(walked, known[key])
+    among = key, context.world_size
+    if among not in here:
+        here[among] = here[key].among(parts, context.world_size, walked.dtype)
+    return here[among]
+
+
+_BEGINS, _BOUND, _ENDS = range(3)
+"""Places of a pass that are no events: where forward begins, outputs take the place of those before, backward ends."""
+_EVENTS = 3
+"""The place behind the first of its events."""
+
+
+def _placed(walked: Walked, script: Script) -> Script:
+    """A script in which the trace's own points stand, for those that are counted through all passes."""
+    trace, builder, places = walked.context.trace, walked.builder, module_events(walked.context.trace)
+    marked = (Mark.FORWARD, Mark.OUTPUTS_BOUND, Mark.BACKWARD_END)
+    points = [
+        [*(builder.at_mark(in_pass, mark) for mark in marked), *builder.after_each(in_pass, places)]
+        for in_pass in builder.passes
+    ]
+    launched = kernels(trace)
+    each = np.arange(len(points))[:, None] * launched[-1:].sum() + launched[places]
+    return script.placed(np.asarray(points, dtype=np.int64).reshape(-1), each.reshape(-1))
 
 
 def _limits(walked: Walked) -> Limits:
@@ -115,7 +133,7 @@ class _Acts:
         self._gathered: set[int] = set()
         """Tickets of what the computing stream is recorded on when it is freed: parameters of the gathering stream."""
 
-    def take(self, at: Point, elements: int, label: str, padded: Sequence[int] = ()) -> int:
+    def take(self, at: int, elements: int, label: str, padded: Sequence[int] = ()) -> int:
         ticket = self._tickets
         self._tickets += 1
         if label == GATHERED:
@@ -125,26 +143,26 @@ class _Acts:
         self._acts.append((at, TAKE, elements, LABELS.index(label)))
         return ticket
 
-    def fetch(self, at: Point, elements: int, parameter: int) -> int:
+    def fetch(self, at: int, elements: int, parameter: int) -> int:
         ticket = self._tickets
         self._tickets += 1
         self._script.sized.append((len(self._acts), (parameter,)))
         self._acts.append((at, FETCH, elements, 0))
         return ticket
 
-    def give(self, at: Point, ticket: int) -> None:
+    def give(self, at: int, ticket: int) -> None:
         waits = self._queues.free_gathered() if ticket in self._gathered else None
         self._acts.append((at, GIVE, ticket, self.waiting(waits)))
 
-    def gather(self, at: Point, elements: int, parameters: Sequence[int]) -> None:
+    def gather(self, at: int, elements: int, parameters: Sequence[int]) -> None:
         del at, elements
         self.sends(GATHERS, gathering, parameters)
         self._queues.gather()
 
-    def limit(self, at: Point) -> None:
+    def limit(self, at: int) -> None:
         self._queues.limit((at, len(self._acts)))
 
-    def use(self, at: Point, landed: int) -> None:
+    def use(self, at: int, landed: int) -> None:
         del at
         self._queues.use(landed)
 
@@ -167,7 +185,7 @@ class _Walk:
         self._script = Script()
         self._queues = Queues(overlaps=walked.config.overlap)
         self._acts = _Acts(self._script, self._queues)
-        self._coordinator: Coordinator[Point] = Coordinator(
+        self._coordinator: Coordinator[int] = Coordinator(
             numel=walked.parts.numel,
             owned=holders(trace),
             persistent=walked.parts.persistent,
@@ -185,55 +203,46 @@ class _Walk:
         self._lookups = lookup_modules(trace)
         self._leaves = leaf_parameters(trace)
         self._delayed = frozenset(index for indices in self._leaves.values() for index in indices)
-        self._recorded = recorded_exits(trace)
-        self._last_entered = int(np.flatnonzero(trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
         self._bucket: list[int] = []
         self._bucket_elements = 0
-        self._kernels = kernels(trace)
+        self._seen = seen(trace)
 
     def script(self) -> Script:
-        """All of it."""
+        """All of it, by places instead of points."""
         script, coordinator = self._script, self._coordinator
-        nowhere = self._builder.at_mark(self._builder.passes[0], Mark.FORWARD)
-        for in_pass in self._builder.passes:
-            self._run(in_pass)
+        for number, in_pass in enumerate(self._builder.passes):
+            self._run(number * (_EVENTS + len(self._seen.kinds)))
             script.close()
             if in_pass.last and self._parts.trainable:
-                coordinator.begin_step(nowhere)
+                coordinator.begin_step(_BEGINS)
                 script.close()
-                coordinator.end_step(nowhere)
+                coordinator.end_step(_BEGINS)
                 script.close()
         script.streams = self._queues.streams
         script.gathered = coordinator.gathers.copy()
         return script
 
-    def _run(self, in_pass: Pass) -> None:
-        trace, builder, coordinator = self._trace, self._builder, self._coordinator
-        start = builder.at_mark(in_pass, Mark.FORWARD)
-        self._queues.begin(self._moment(start))
-        coordinator.begin(start)
+    def _run(self, first: int) -> None:
+        """A pass, whose places begin with that number."""
+        coordinator, seen = self._coordinator, self._seen
+        self._queues.begin(self._moment(first + _BEGINS))
+        coordinator.begin(first + _BEGINS)
         self._script.bucketed.clear()
-        root_entered, bound = False, self._lets_go()
-        places = module_events(trace)
-        kinds, subjects = trace.kind[places].tolist(), trace.subject[places].tolist()
-        before = builder.passes.index(in_pass) * int(self._kernels[-1]) if len(self._kernels) else 0
-        launches = (before + self._kernels[places]).tolist()
+        # The Trainer forgets the pass before when backward has ended.
+        root_entered, bound = False, -1 if self._is_trainer else first + _EVENTS + seen.bound
         backward, acts, launched = int(Kind.BACKWARD_ENTER), self._script.acts, self._queues.launched
-        moments = builder.after_each(in_pass, places)
-        for position, at, kind, subject, queued in zip(
-            places.tolist(), moments, kinds, subjects, launches, strict=True
-        ):
-            if position > bound:
-                coordinator.drop_graphs(builder.at_mark(in_pass, Mark.OUTPUTS_BOUND), but=1)
-                bound = trace.num_events
+        events = zip(seen.kinds, seen.subjects, seen.tells, seen.recomputed, strict=True)
+        for at, (kind, subject, tells, recomputed) in enumerate(events, first + _EVENTS):
+            if at == bound:
+                coordinator.drop_graphs(first + _BOUND, but=1)
             if kind == backward and not root_entered:
                 # Backward of the outputs enters the root first, of which traces, as of nothing to be gathered, say no
                 # more.
                 coordinator.fetch(at, 0, backward=True)
                 root_entered = True
-            launched(queued, (at, len(acts)))
-            self._hook(at, position, kind, subject)
-        end = builder.at_mark(in_pass, Mark.BACKWARD_END)
+            launched(0, (at, len(acts)))  # how many kernels, each trace says for itself
+            self._hook(at, kind, subject, tells=tells, recomputed=recomputed)
+        end = first + _ENDS
         for module in self._entered_last():
             coordinator.fetch(end, module, backward=True)
         self._reduce(end)
@@ -242,15 +251,15 @@ class _Walk:
         if self._is_trainer:
             coordinator.drop_graphs(end, but=0)
 
-    def _hook(self, at: Point, position: int, kind: int, subject: int) -> None:
-        """What runs at one event of a module or a gradient.
+    def _hook(self, at: int, kind: int, subject: int, *, tells: bool, recomputed: bool) -> None:
+        """What runs at one event of a module or a gradient; `tells` and `recomputed` as in `Seen`.
 
         The hook that releases after backward hangs on a module's inputs: it never runs where none has a gradient, as
         token ids have none, and in what runs backward last.
         """
         coordinator = self._coordinator
         if kind == Kind.GRADIENT:
-            if position != self._builder.gradient_event(subject):
+            if not tells:
                 return  # A loss that caches gradients runs several backward passes: the last one completes it.
             coordinator.forget_view(at, subject)
             if subject not in self._delayed:
@@ -258,19 +267,17 @@ class _Walk:
         elif kind == Kind.ENTER:
             coordinator.fetch(at, subject, backward=False)
         elif kind == Kind.EXIT:
-            recomputed = position > marks(self._trace)[Mark.BACKWARD]
-            recorded = position in self._recorded
-            coordinator.release(at, subject, backward=False, recorded=recorded, recomputed=recomputed)
+            coordinator.release(at, subject, backward=False, recorded=tells, recomputed=recomputed)
         elif kind == Kind.BACKWARD_ENTER:
             coordinator.fetch(at, subject, backward=True)
         elif subject in self._leaves:
             for parameter in self._leaves[subject]:
                 self._arrive(at, parameter)
             coordinator.release(at, subject, backward=True)
-        elif position < self._last_entered and subject not in self._lookups:
+        elif tells and subject not in self._lookups:
             coordinator.release(at, subject, backward=True)
 
-    def _moment(self, at: Point) -> tuple[int, int]:
+    def _moment(self, at: int) -> tuple[int, int]:
         return at, len(self._script.acts)
 
     def _entered_last(self) -> list[int]:
@@ -289,11 +296,7 @@ class _Walk:
         first = next((module for module in entered if module in self._lookups), None)
         return [] if first is None or trace.modules[first] not in frozen else [first]
 
-    def _lets_go(self) -> int:
-        """Event after which the pass before is forgotten; the Trainer forgets it when backward has ended."""
-        return self._trace.num_events if self._is_trainer else marks(self._trace)[Mark.OUTPUTS_BOUND]
-
-    def _arrive(self, at: Point, parameter: int) -> None:
+    def _arrive(self, at: int, parameter: int) -> None:
         if not self._trace.parameters[parameter].trainable:
             return
         numel, largest = self._parts.numel[parameter], self._walked.config.reduce_bucket
@@ -306,10 +309,10 @@ class _Walk:
         self._bucket.append(parameter)
         self._bucket_elements += numel
 
-    def _free_gradient(self, at: Point, parameter: int, waits: Freed | None) -> None:
+    def _free_gradient(self, at: int, parameter: int, waits: Freed | None) -> None:
         self._script.acts.append((at, GRADIENT, parameter, self._acts.waiting(waits)))
 
-    def _reduce(self, at: Point) -> None:
+    def _reduce(self, at: int) -> None:
         """Partitions are interleaved into a new buffer, unless one evenly divided gradient is reduced in place."""
         if not self._bucket:
             return
