@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.speed.model import HOST_KINDS, Collective, Per, Phase
@@ -234,10 +235,7 @@ def _spread(calls: list[Transfer], count: int) -> list[tuple[Transfer, ...]]:
     if len(calls) == count:
         one = {id(call): (call,) for call in calls}
         return [one[id(call)] for call in calls]
-    found: list[list[Transfer]] = [[] for _ in range(count)]
-    for index, call in enumerate(calls):
-        found[-(-(index + 1) * count // len(calls)) - 1].append(call)
-    return [tuple(slot) for slot in found]
+    return [tuple(calls[a:b]) for a, b in pairwise(at * len(calls) // count for at in range(count + 1))]
 
 
 def _task(transfer: Transfer, bound: int) -> Task:

@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +20,14 @@ from gpu_plan.planner.memory.lead.until import NEVER, until
 from gpu_plan.planner.memory.schedule import DeviceStreams
 from gpu_plan.planner.plain.among import among
 from gpu_plan.planner.plain.values import dataclass
-from gpu_plan.planner.strategy.base import nbytes
+from gpu_plan.planner.strategy.base import nbytes_each
 from gpu_plan.planner.strategy.zero.stage3.partition import Partitions
 from gpu_plan.planner.strategy.zero.stage3.queues import REDUCES
 from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gather, Gathered
 from gpu_plan.planner.trace.events import IntArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LABELS = (GATHERED, COALESCED, PERSISTENT)
 """Of what is taken, by number."""
@@ -88,15 +92,18 @@ class Script:
 
     def among(self, parts: Partitions, ranks: int, dtype: str) -> "Script":
         """As so many ranks carry it out, whose parts these are."""
+        _ = self.until, self.moments, self.tickets, self._sent  # the same of each, worked out once
         other, padded = copy(self), np.asarray(parts.share, dtype=np.int64) * ranks
         stored = padded * np.asarray(parts.scale, dtype=np.int64) if parts.scale else padded
         other.__dict__["columns"] = self._sized(padded, stored, np.asarray(parts.numel, dtype=np.int64))
         reduces, gathers = padded.tolist().__getitem__, stored.tolist().__getitem__
         log = replace(self.streams.log, sent=array("q"), messages={})
-        for kind, operators, parameters in self.sent:
-            elements = sum(map(reduces if kind == REDUCES else gathers, parameters))
-            message = log.messages.setdefault((kind, nbytes(elements, dtype)), len(log.messages))
-            log.sent.extend((message, *operators(len(parameters), ranks)))
+        issued: dict[object, tuple[int, int]] = {}
+        for (kind, operators, parameters), size in zip(self.sent, self._sizes(padded, stored, dtype), strict=True):
+            message, how = log.messages.setdefault((kind, size), len(log.messages)), (operators, len(parameters))
+            if how not in issued:
+                issued[how] = operators(len(parameters), ranks)
+            log.sent.extend((message, *issued[how]))
         other.streams = copy(self.streams)
         other.streams.log = log
         other.gathers, other.reduced = Counter(), Counter()
@@ -106,6 +113,21 @@ class Script:
         for bucket, times in self.bucketed.items():
             other.reduced[sum(map(reduces, bucket)), len(bucket)] += times
         return other
+
+    def _sizes(self, padded: IntArray, stored: IntArray, dtype: str) -> list[int]:
+        """Bytes of what the streams send; arguments as of `_sized`."""
+        if not self.sent:
+            return []
+        of, starts, reduces = self._sent
+        sums = (np.add.reduceat(elements[of], starts) for elements in (padded, stored))
+        return list(nbytes_each(np.where(reduces, *sums), dtype).tolist())
+
+    @cached_property
+    def _sent(self) -> "tuple[IntArray, IntArray, NDArray[np.bool_]]":
+        """Of what the streams send: all parameters, where those of each begin, and whether it is reduced."""
+        counts = np.fromiter((len(one[2]) for one in self.sent), dtype=np.int64)
+        of = np.fromiter(chain.from_iterable(one[2] for one in self.sent), dtype=np.int64)
+        return of, np.cumsum(counts) - counts, np.asarray([one[0] == REDUCES for one in self.sent], dtype=np.bool_)
 
     def _sized(self, padded: IntArray, stored: IntArray, numel: IntArray) -> IntArray:
         """The acts as [acts, 4], of parameters padded to so many elements, which take so many of the engine's type."""
