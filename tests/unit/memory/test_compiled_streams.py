@@ -1,6 +1,7 @@
 """The compiled loops over a rank's streams do what those in Python do, number by number."""
 
 from array import array
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from gpu_plan.planner.memory.lead import until as known
 from gpu_plan.planner.memory.lead.compiled import COMPILED
 from gpu_plan.planner.memory.lead.log import STREAMS, Did, Log
 from gpu_plan.planner.memory.lead.pace import Pace
-from gpu_plan.planner.memory.schedule import LIMITED, RUNS_AHEAD, DeviceStreams, Event, Schedule
+from gpu_plan.planner.memory.schedule import LIMITED, MAX_QUEUED_LAUNCHES, RUNS_AHEAD, DeviceStreams, Event, Schedule
+from gpu_plan.planner.trace.events import IntArray
 from tests.unit.memory.test_host_lead import pace
 
 needs_loop = pytest.mark.skipif(not COMPILED, reason="built without a compiler")
@@ -77,6 +79,15 @@ def test_equal_number_by_number(log: Log, used: Pace, limited: bool) -> None:
 @given(logs())
 def test_what_the_host_knows_is_equal_number_by_number(log: Log) -> None:
     assert np.array_equal(known.until(log), known.plain(log))
+
+
+@pytest.mark.parametrize("find", [known.plain, pytest.param(known.until, marks=needs_loop)])
+def test_a_full_queue_says_what_stands_behind_its_oldest_launch(find: Callable[[Log], IntArray]) -> None:
+    streams = DeviceStreams()
+    for moment, kernels in enumerate((1, 2, 1 + MAX_QUEUED_LAUNCHES, 2 + MAX_QUEUED_LAUNCHES)):
+        streams.launched(kernels, (moment, 0))
+        streams.free(0)
+    assert find(streams.log).tolist() == [[3, known.NEVER, known.NEVER, known.NEVER]] * len(RUNS_AHEAD)
 
 
 @needs_loop
