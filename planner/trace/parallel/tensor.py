@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.model.build.lean.imports import dynamo_away
 from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.plans import DISPATCHES
@@ -33,7 +34,7 @@ def ranks(degree: int, rank: int = 0) -> Iterator[None]:
     if dist.is_initialized():
         raise UsageError("tensor parallel plans are made in a process that is in no process group")
     dist.init_process_group("fake", rank=rank, world_size=degree, store=FakeStore())
-    with _own_shapes() if rank else contextlib.nullcontext():
+    with dynamo_away(), _own_shapes() if rank else contextlib.nullcontext():
         try:
             yield
         finally:

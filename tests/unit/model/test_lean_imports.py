@@ -130,3 +130,29 @@ def test_a_decorator_compiles_at_the_first_call() -> None:
         print(doubled(torch.ones(1)).item(), "torch._dynamo" in sys.modules)
         """
     ).splitlines() == ["False doubled", "2.0 True"]
+
+
+def test_sizes_are_plain_numbers_whatever_holds_them() -> None:
+    asked = f"""
+        {LEAN.strip().replace(chr(10), "; ")}
+        import sys, torch
+        given, weight = torch.ones(2, 4, device="meta"), torch.ones(4, device="meta")
+        with dynamo_away():
+            print(torch._refs.native_layer_norm(given, weight.shape, weight, weight, 0.1)[0].shape)
+        print("sympy" in sys.modules)
+        """
+    assert told(asked) == "torch.Size([2, 4])\nFalse"
+
+
+def test_fake_tensors_read_their_settings_without_dynamo() -> None:
+    asked = f"""
+        {LEAN.strip().replace(chr(10), "; ")}
+        import sys, torch
+        from gpu_plan.planner.model.build.lean.dynamo import _Settings
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with dynamo_away(), FakeTensorMode() as mode:
+            print(torch.empty(3).mul(2).shape, "torch._dynamo" in sys.modules, mode.cache_enabled)
+        import torch._dynamo.config as real
+        print([name for name, value in vars(_Settings).items() if name[:2] != "__" and getattr(real, name) != value])
+        """
+    assert told(asked) == "torch.Size([3]) False True\n[]"

@@ -77,9 +77,13 @@ def _disabled(function: Callable[..., Any], words: dict[str, Any]) -> Callable[.
 
 class _Settings:
     """`torch._dynamo.config`: checkpointing reads one value of it, for the case that a step is traced by fx
-    (torch/utils/checkpoint.py: _checkpoint_without_reentrant_generator)."""
+    (torch/utils/checkpoint.py: _checkpoint_without_reentrant_generator), fake tensors three, on which no result depends
+    (torch/_subclasses/fake_tensor.py: FakeTensorMode); all as torch/_dynamo/config.py has them."""
 
     error_on_nested_fx_trace = True
+    fake_tensor_cache_enabled = True
+    fake_tensor_cache_crosscheck_enabled = False
+    _custom_ops_profile = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_real().config, name)

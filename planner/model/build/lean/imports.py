@@ -35,8 +35,11 @@ _LATER = (
 )
 """Packages whose names come later, with all that is in them. The last two make placements when they are imported."""
 _LARGE = (DYNAMO, "sympy", "torch.distributed.fsdp", "torch.distributed.tensor")
-_ASK_DYNAMO = ("torch.compiler", "torch._compile")
-"""torch's modules that import torch._dynamo to mark a function for it."""
+_ASK_DYNAMO = {
+    DYNAMO: ("torch.compiler", "torch._compile"),
+    f"{DYNAMO}.config": ("torch._subclasses.fake_tensor",),
+}
+"""torch's modules that import torch._dynamo to mark a function for it, or to read a setting."""
 
 _ASKS_SYMPY = "torch._prims_common"
 """torch's module that asks of every number whether it is an expression of sympy's."""
@@ -99,7 +102,7 @@ def _answered(
         level: int = 0,
     ) -> Any:
         asks = globals or {}
-        if name == DYNAMO and not fromlist and asks.get("__name__") in _ASK_DYNAMO and "_dynamo" in vars(torch):
+        if not fromlist and asks.get("__name__") in _ASK_DYNAMO.get(name, ()) and "_dynamo" in vars(torch):
             return torch  # where it stands in for the real one, or is it
         if name == "sympy" and not fromlist and asks.get("__name__") == _ASKS_SYMPY:
             return Names(name)

@@ -53,8 +53,8 @@ def _for_plain(kind: str, plain: Callable[..., Any], real: Later) -> Callable[..
 
 
 def _is(kind: str, value: object) -> bool:
-    if type(value) in (tuple, list):
-        return all(_is(kind, one) for one in value)  # type: ignore[attr-defined]
+    if isinstance(value, (tuple, list)):  # torch.Size among them
+        return all(_is(kind, one) for one in value)
     return type(value).__name__ == kind
 
 
