@@ -127,12 +127,10 @@ class ReplayWorker:
         if request.command in self._simulated:
             return True  # Of a job that has no sums.
         try:
-            for picture in self._evaluations.of(request).pictures(request):
-                if picture.exact or not exact:
-                    self._send(Reply(number=0, kind="ahead", picture=picture, of=request.command))
-                    if picture.exact:
-                        self._simulated.add(request.command)
-                    break
+            picture = next(self._evaluations.of(request).pictures(request, "exact" if exact else "first"))
+            self._send(Reply(number=0, kind="ahead", picture=picture, of=request.command))
+            if picture.exact:
+                self._simulated.add(request.command)
         except (UntracedError, PlanError):
             pass  # It is said when it is asked for.
         return True

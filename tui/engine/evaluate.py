@@ -18,7 +18,7 @@ from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.options.training.workload import make_workload
-from gpu_plan.planner.plan.document import Candidate, PlanDocument, TensorLine, workload_document
+from gpu_plan.planner.plan.document import PlanDocument, TensorLine, workload_document
 from gpu_plan.planner.plan.drawn.lanes import Lane, lanes_of
 from gpu_plan.planner.plan.figures import SpeedFigures
 from gpu_plan.planner.search.aside.at_once import Aside
@@ -39,7 +39,7 @@ from gpu_plan.reports.plan.added.rank_words import place_words
 from gpu_plan.tui.engine.columns import columns
 from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, UntracedError, Watched
 from gpu_plan.tui.engine.kept.streams import KeptEvaluator, PipelineCache, StreamCache
-from gpu_plan.tui.engine.messages import Picture, RankClass, TracePayload
+from gpu_plan.tui.engine.messages import Picture, RankClass, TracePayload, Wanted
 from gpu_plan.tui.engine.states import judged_states
 
 if TYPE_CHECKING:
@@ -82,12 +82,12 @@ class Replays(Generic[T]):
         self._providers, self._captures, self._breakable = providers, captures, breakable
         self._streams, self._pipelines, self._speed = StreamCache(), PipelineCache(), RooflineModel()
 
-    def pictures(self, request: Request) -> Iterator[Picture]:
+    def pictures(self, request: Request, wanted: Wanted = "each") -> Iterator[Picture]:
         """The picture from sums alone, then the exact one, then that with every kind of rank where they are not alike;
         before them that of model states alone, where sums would be waited for. Raises PlanError as the main job, or
         UntracedError."""
         setup = self._setup(request)
-        if self._waits(setup):
+        if wanted != "exact" and self._waits(setup):
             with self._breakable():
                 states = _of_states(setup)
             if states is not None:
@@ -95,21 +95,27 @@ class Replays(Generic[T]):
         with self._breakable():
             judgement = setup.evaluator.judge(setup.family, setup.batch)
             reason, _ = failure(setup.evaluator, judgement), judgement.time
-        runs = _Runs(setup.evaluator, judgement)
+        # Beside what is told of the sums, which takes as long.
+        runs = _Runs(setup.evaluator, judgement) if wanted != "first" else None
         try:
-            with self._breakable():
-                document = _document(setup, judgement, reason)
-                rough = Picture(document=document, exact=False, ranks=_ranks(judgement))
-            yield rough
+            if wanted != "exact":
+                with self._breakable():
+                    document = _document(setup, _briefly(judgement), reason)
+                    rough = Picture(document=document, exact=False, ranks=_ranks(judgement))
+                yield rough
+            if runs is None:
+                return
             with self._breakable():
                 simulated, blocks = runs.first()
                 shown, ranks = columns(simulated.plan.stream, blocks), _ranks(simulated)
+                speed = TrainingTask(setup.evaluator).speed(judgement)
                 runs.wait()
-                document = _document(setup, simulated, reason, speed=_only(document).speed)
+                document = _document(setup, simulated, reason, speed=speed)
                 exact = Picture(document=document, exact=True, columns=shown, ranks=ranks)
             yield exact
         finally:
-            runs.leave()
+            if runs is not None:
+                runs.leave()
         with self._breakable():
             kinds = _kinds(setup.evaluator, simulated)
         if kinds:
@@ -256,10 +262,10 @@ class _Runs:
             known.extremes()
 
 
-def _only(document: PlanDocument) -> Candidate:
-    """Of a document of one configuration."""
-    (candidate,) = (*document.plans, *document.rejected)
-    return candidate
+def _briefly(judgement: StepJudgement) -> StepJudgement:
+    """The same, of whose time is told how long a step takes, not what each degree sends in it."""
+    brief = replace(judgement.time, degrees=None)
+    return replace(judgement, timed=lambda: brief)
 
 
 def _document(

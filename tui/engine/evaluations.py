@@ -14,7 +14,7 @@ from gpu_plan.planner.plan.drawn.lanes import Lane
 from gpu_plan.planner.trace.provider import Provider, TraceProvider
 from gpu_plan.tui.engine.evaluate import Breakable, Replays
 from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, Watched
-from gpu_plan.tui.engine.messages import AnyParcel, CaptureParcel, GenerationParcel, Picture, TracePayload
+from gpu_plan.tui.engine.messages import AnyParcel, CaptureParcel, GenerationParcel, Picture, TracePayload, Wanted
 
 if TYPE_CHECKING:
     from gpu_plan.tui.engine.infer import Generated
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Evaluates(Protocol):
     """One kind of job."""
 
-    def pictures(self, request: Request) -> Iterator[Picture]: ...
+    def pictures(self, request: Request, wanted: Wanted = "each") -> Iterator[Picture]: ...
 
     def tensors(self, request: Request) -> tuple[TensorLine, ...]: ...
 

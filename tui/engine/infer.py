@@ -24,7 +24,7 @@ from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.trace.events import IntArray
 from gpu_plan.tui.engine.columns import COUNT, columns
 from gpu_plan.tui.engine.kept.generations import GenerationProviders, KeptGenerations, WatchedGenerations
-from gpu_plan.tui.engine.messages import Columns, GenerationParcel, Picture, RankClass
+from gpu_plan.tui.engine.messages import Columns, GenerationParcel, Picture, RankClass, Wanted
 
 _LEAST_SHARE = 6
 """A phase has at least one in so many of the columns, however few its events are."""
@@ -39,8 +39,9 @@ class Generated:
     def __init__(self, providers: GenerationProviders, source: Resolve) -> None:
         self._providers, self._source = providers, source
 
-    def pictures(self, request: Request) -> Iterator[Picture]:
-        """The exact picture. Raises PlanError as the main job, or UntracedError."""
+    def pictures(self, request: Request, wanted: Wanted = "each") -> Iterator[Picture]:
+        """The exact picture, whatever is wanted. Raises PlanError as the main job, or UntracedError."""
+        del wanted
         task, _ = self._task(request, lambda _: None, lambda: None)
         found = search(task)
         judgement = _one(found)

@@ -18,6 +18,9 @@ Kind = Literal["picture", "tensors", "lanes", "trace", "search", "document"]
 `trace`: what the picture lacks; `search`: the table of plans; `document`: the whole answer of the main job, to leave
 with or with what else could be done."""
 
+Wanted = Literal["each", "first", "exact"]
+"""Of the pictures of one configuration: each as it comes, the first alone, or the exact one without those before it."""
+
 _HEAD = struct.Struct(">Q")
 
 
