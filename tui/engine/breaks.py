@@ -10,30 +10,22 @@ class StaleError(BaseException):
     """Nobody waits for this answer any more. No `Exception`: no `except` on the way may take it for a fault."""
 
 
-class BrokenOff:
-    """What was broken off, with all that it had made so far: letting go of hundreds of thousands of values takes time,
-    which the newer question does not wait for."""
-
-    _MOST = 2
-
-    def __init__(self) -> None:
-        self._kept: list[StaleError] = []
-
-    def keep(self, stale: StaleError) -> None:
-        """Another one; where questions keep coming the oldest goes."""
-        self._kept = [*self._kept[1 - self._MOST :], stale]
-
-    def let_go(self) -> None:
-        """Nobody waits."""
-        self._kept.clear()
-
-
 class Breaks:
     """Raises `StaleError` in the main thread while it does breakable work on a question that has gone stale."""
 
     def __init__(self) -> None:
         self._stale: Callable[[], bool] = lambda: False
         self._open = False
+        self._left: list[StaleError] = []
+
+    def keep(self, stale: StaleError) -> None:
+        """What was broken off, with all that it had made so far: letting go of a hundred thousand values takes time,
+        which the newer question does not wait for."""
+        self._left.append(stale)
+
+    def let_go(self) -> None:
+        """Nobody waits."""
+        self._left.clear()
 
     def listen(self) -> Callable[[], None]:
         """From now on what is given here, called by the thread that reads, says that something came in."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.plan.drawn.lanes import lanes_of
-from gpu_plan.tui.engine.breaks import Breaks, BrokenOff, StaleError
+from gpu_plan.tui.engine.breaks import Breaks, StaleError
 from gpu_plan.tui.engine.evaluations import Evaluations
 from gpu_plan.tui.engine.kept.providers import UntracedError
 from gpu_plan.tui.engine.messages import Ahead, AnyParcel, Ask, Reply, read, write
@@ -80,7 +80,7 @@ class ReplayWorker:
     """Pictures, tensors and steps from kept traces; while nothing is asked, pictures of what may be asked next."""
 
     def __init__(self, send: Send, inbox: Inbox, breaks: Breaks) -> None:
-        self._send, self._inbox = send, inbox
+        self._send, self._inbox, self._breaks = send, inbox, breaks
         self._evaluations = Evaluations(kept_alone=True, breakable=breaks.breakable)
         self._ahead: deque[tuple[Request, bool]] = deque()
         self._simulated: set[str] = set()
@@ -108,6 +108,7 @@ class ReplayWorker:
                 self._send(Reply(number=ask.number, kind="picture", picture=picture))
                 if self._inbox.is_stale(ask):
                     return
+                self._breaks.let_go()
         except UntracedError:
             self._send(Reply(number=ask.number, kind="untraced"))
 
@@ -190,9 +191,9 @@ def serve(kind: str, source: BinaryIO, target: BinaryIO) -> None:
     def send(reply: Reply) -> None:
         write(target, reply)
 
-    worker, broken_off = WORKERS[kind](send, inbox, breaks), BrokenOff()
+    worker = WORKERS[kind](send, inbox, breaks)
     while True:
-        if not inbox.waits and _goes_ahead(worker, inbox, breaks, broken_off):
+        if not inbox.waits and _goes_ahead(worker, inbox, breaks):
             continue
         message = inbox.take(worker.idle)
         if message is None:
@@ -201,13 +202,13 @@ def serve(kind: str, source: BinaryIO, target: BinaryIO) -> None:
             worker.take(message)
         elif isinstance(message, Ask) and not inbox.is_stale(message):
             breaks.answering(partial(inbox.is_stale, message))
-            _answer(worker, message, send, broken_off)
+            _answer(worker, message, send, breaks)
             if not inbox.waits:
-                broken_off.let_go()
+                breaks.let_go()
                 worker.rest()
 
 
-def _goes_ahead(worker: Worker, inbox: Inbox, breaks: Breaks, broken_off: BrokenOff) -> bool:
+def _goes_ahead(worker: Worker, inbox: Inbox, breaks: Breaks) -> bool:
     breaks.answering(lambda: inbox.waits)
     try:
         went = worker.go_ahead()
@@ -215,18 +216,18 @@ def _goes_ahead(worker: Worker, inbox: Inbox, breaks: Breaks, broken_off: Broken
             worker.rest()
         return went
     except StaleError as stale:
-        broken_off.keep(stale)
+        breaks.keep(stale)
         return True
     except Exception:
         traceback.print_exc()  # It is told when it is asked for.
         return True
 
 
-def _answer(worker: Worker, ask: Ask, send: Send, broken_off: BrokenOff) -> None:
+def _answer(worker: Worker, ask: Ask, send: Send, breaks: Breaks) -> None:
     try:
         worker.answer(ask)
     except StaleError as stale:
-        broken_off.keep(stale)
+        breaks.keep(stale)
     except PlanError as problem:
         send(Reply(number=ask.number, kind="refused", text=str(problem)))
     except MemoryError:
