@@ -163,9 +163,10 @@ class Replays(Generic[T]):
 
     def take(self, parcel: TracePayload) -> None:
         """Keeps a trace that another process made."""
-        cluster, source = find_cluster(parcel.request.gpus), self._providers.source(parcel.request)
-        given = read_given(dict(parcel.request.words), parcel.request.settings)
-        provider = self._providers.open(parcel.request, cluster, source, given, lambda _: None)
+        request = parcel.request
+        cluster, source = find_cluster(request.gpus, request.settings), self._providers.source(request)
+        given = read_given(dict(request.words), request.settings)
+        provider = self._providers.open(request, cluster, source, given, lambda _: None)
         if isinstance(provider, KeptTraces):
             provider.take(parcel)
 
@@ -175,7 +176,7 @@ class Replays(Generic[T]):
             self._captures.take(parcel, self._providers.source(parcel.request))
 
     def _setup(self, request: Request, note: Note = lambda _: None, check: Callable[[], None] = lambda: None) -> Setup:
-        cluster = find_cluster(request.gpus)
+        cluster = find_cluster(request.gpus, request.settings)
         source = self._providers.source(request)
         if source.kind == "job":
             raise UsageError(f"{source.id} is a job document, and one model is explored: `plan {source.id}` plans it")

@@ -72,7 +72,7 @@ class Generated:
         """Keeps traces that another process made."""
         request = parcel.request
         given = read_given(dict(request.words), request.settings)
-        cluster = find_cluster(request.gpus)
+        cluster = find_cluster(request.gpus, request.settings)
         provider = self._providers.open(request, cluster, self._source(request), given, lambda _: None)
         if isinstance(provider, KeptGenerations):
             provider.take(parcel)
@@ -93,7 +93,7 @@ class Generated:
         self, request: Request, note: Note, check: Callable[[], None]
     ) -> tuple[GenerationTask, WatchedGenerations]:
         """The task without its limits, which no picture shows, and what its traces come from."""
-        cluster = find_cluster(request.gpus)
+        cluster = find_cluster(request.gpus, request.settings)
         job = prepare(request, cluster, self._source(request), note, Openers(generations=self.open(check)))
         assert isinstance(job.task, GenerationTask)
         task = replace(job.task, bounded=False)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from gpu_plan.planner.search.aside.allowed import CORES
-from gpu_plan.planner.search.aside.at_once import at_once
+from gpu_plan.planner.search.aside.at_once import Aside, LeftError, at_once
 
 
 @pytest.mark.parametrize("cores", ["1", "2", "8"])
@@ -51,3 +51,42 @@ def test_no_thread_is_left_where_the_work_is_broken_off(monkeypatch: pytest.Monk
     with pytest.raises(LeftError):
         at_once([call] * 10)
     assert threading.active_count() == before
+
+
+def test_what_is_worked_out_aside_is_waited_for_and_its_fault_told() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def call() -> int:
+        begun.set()
+        assert go.wait(10)
+        return 7
+
+    aside = Aside(call)
+    assert begun.wait(10), "it runs while its caller does something else"
+    go.set()
+    assert aside.result() == aside.result() == 7
+
+    def fails() -> int:
+        raise ValueError("tensor 3 is not alive")
+
+    with pytest.raises(ValueError, match="tensor 3"):
+        Aside(fails).result()
+
+
+def test_what_was_left_begins_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CORES, "2")
+    begun, go, made = threading.Barrier(3), threading.Event(), list[int]()
+
+    def call(number: int) -> int:
+        begun.wait(10)
+        assert go.wait(10)
+        made.append(number)
+        return number
+
+    aside = Aside(lambda: at_once([lambda number=number: call(number) for number in range(20)]))
+    begun.wait(10)
+    aside.leave()
+    go.set()
+    with pytest.raises(LeftError):
+        aside.result()
+    assert len(made) == 2, "those that ran already"
