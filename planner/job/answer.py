@@ -194,6 +194,8 @@ def _first_search(
         watch=watch,
         elsewhere=None if request.explain else elsewhere_of(job.task, telling),
     )
+    if isinstance(job.task, TrainingTask):
+        job.task.evaluator.forget()  # what was found names its own ranks
     trained = by_trainer(
         request,
         cluster,

@@ -70,17 +70,17 @@ class RolloutEvaluator(Evaluator):
             return awake
         return replace(self._with(self.asleep, family, batch, trace), sleeps=True)
 
-    def simulate(self, judgement: J) -> J:
+    def simulate(self, judgement: J, *, pressed: bool = True) -> J:
         """As elsewhere; what its allocator leaves no room beside an engine awake is tried asleep too."""
         # A class with slots is made anew: `super()` without arguments would still mean the first one.
-        found: Any = Evaluator.simulate(self, judgement)
+        found: Any = Evaluator.simulate(self, judgement, pressed=pressed)
         if not isinstance(judgement, StepJudgement) or self.asleep is None or judgement.sleeps:
             return cast("J", found)
         if judgement.states_only or found.device_verdict == "fits":
             return cast("J", found)
         trace = self.provider.trace(self.variant(judgement.family), judgement.batch.micro_batch)
         slept: Any = replace(self._with(self.asleep, judgement.family, judgement.batch, trace), sleeps=True)
-        return cast("J", roomier(found, Evaluator.simulate(self, slept)))
+        return cast("J", roomier(found, Evaluator.simulate(self, slept, pressed=pressed)))
 
     def _with(
         self, make: MakeEngine | None, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False

@@ -161,10 +161,12 @@ def simulated(
     *,
     settings: AllocatorSettings = DEFAULT_SETTINGS,
     caches: bool,
+    pressed: bool = True,
 ) -> tuple[Use, IntArray]:
     """`use` with the caching allocator simulated, under the real capacity where it must be, and each storage's bytes.
 
-    Without one (`caches` is False: a CPU) what is allocated is what is held.
+    Without one (`caches` is False: a CPU) what is allocated is what is held. Without `pressed` the real capacity is
+    left out: whether it fits is told all the same, and of what does not no more than that.
     """
     if not caches:
         held = use.profile.peak_allocated_bytes
@@ -202,7 +204,7 @@ def simulated(
         profile=measure(stream, micro_batch, blocks),
         simulated=Simulated(reserved_bytes=reserved, reserved_under_pressure=reserved, retries=0, extremes=extremes),
     )
-    if exact.high_bytes <= exact.capacity_bytes:
+    if exact.high_bytes <= exact.capacity_bytes or not pressed:
         return exact, blocks
     room = exact.capacity_bytes - sum(term.low for term in exact.terms)
     limited = runs.result(returns=ahead, capacity=room)

@@ -71,15 +71,15 @@ class BaseEvaluator(Generic[W]):
         """Settings of CUDA's caching allocator, as the job has them."""
         return allocator_settings(dict(self.workload.settings))
 
-    def simulate(self, judgement: J) -> J:
+    def simulate(self, judgement: J, *, pressed: bool = True) -> J:
         """The same candidate with the caching allocator simulated, and under the real capacity where it must be.
 
-        On a CPU there is no caching allocator: what is allocated is what is held.
+        On a CPU there is no caching allocator: what is allocated is what is held. `pressed` as of `simulated`.
         """
         known = judgement.exact
-        return self.simulate_blocks(judgement)[0] if known is None else cast("J", known)
+        return self.simulate_blocks(judgement, pressed=pressed)[0] if known is None else cast("J", known)
 
-    def simulate_blocks(self, judgement: J) -> tuple[J, IntArray]:
+    def simulate_blocks(self, judgement: J, *, pressed: bool = True) -> tuple[J, IntArray]:
         """As `simulate`, and the bytes that the allocator charges for each storage of the stream."""
         return simulated(
             judgement,
@@ -87,6 +87,7 @@ class BaseEvaluator(Generic[W]):
             judgement.replayed,
             settings=judgement.allocator,
             caches=not self.cluster.gpu.is_cpu,
+            pressed=pressed,
         )
 
     def unknown_disk_bytes(self, nvme_bytes: int) -> int:

@@ -1,7 +1,7 @@
 """What is kept in the cache about one model: read and told about where damaged, or made and written (I/O)."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
@@ -78,7 +78,20 @@ class Entries:
             write_entry(path, content)
 
 
-def assumptions_of(traces: Iterable[StepTrace]) -> tuple[list[str], list[str]]:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a trace was told about values, and the notes made while tracing."""
+
+    host_reads: Sequence[str]
+    notes: Sequence[str]
+
+    @classmethod
+    def of(cls, trace: StepTrace) -> "Told":
+        """Without the trace."""
+        return Told(trace.host_reads, trace.notes)
+
+
+def assumptions_of(traces: Iterable[StepTrace | Told]) -> tuple[list[str], list[str]]:
     """What traces were told about values, and the notes made while tracing, each once."""
     kept = tuple(traces)
     sites = dict.fromkeys(site for trace in kept for site in trace.host_reads)

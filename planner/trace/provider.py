@@ -10,7 +10,7 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.device import DeviceKind
-from gpu_plan.planner.trace.entries import Entries, assumptions_of
+from gpu_plan.planner.trace.entries import Entries, Told, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.shipped.lookup import ShippedTraces, find_shipped, refusal_key, shelf_key, trace_key
@@ -84,6 +84,10 @@ class TraceProvider:
     twins: Twins = field(default_factory=Twins)
     """Shared with providers for other devices: a step is traced once for all whose kernels are chosen alike."""
     _traces: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
+    _told: dict[tuple[str, tuple[int, ...]], Told] = field(default_factory=dict)
+    """What each of them was told, though it is let go."""
+    _alike: "TraceProvider | None" = None
+    """Whose traces are those of this one as well."""
     _static: dict[Regime, StepTrace] = field(default_factory=dict)
     _spec: ModelSpec | None = None
     _session: "TracingSession | WalledSession | None" = None
@@ -145,7 +149,7 @@ class TraceProvider:
             self._refusals[refusal] = str(problem)
             self._entries().keep_refusal(refusal, str(problem))
             raise
-        self._traces[(variant.key(), made.samples)] = made
+        self._know((variant.key(), made.samples), made)
         common = self._common(variant, made.samples)
         if common is not None:
             self.twins.traces[common] = made
@@ -182,7 +186,7 @@ class TraceProvider:
 
     def assumptions(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
-        sites, notes = assumptions_of(self._traces.values())
+        sites, notes = assumptions_of(self._told.values())
         shipped = self._from_the_book()
         return sites, [*notes, *shipped, *([] if self.walls is None else [self.walls])]
 
@@ -202,16 +206,55 @@ class TraceProvider:
             return self._traces[key]
         common = self._common(variant, points)
         trace = None if common is None else self.twins.traces.get(common)
+        trace = trace or (None if self._alike is None else self._alike._traces.get(key))
         trace = trace or self._from_shelf(variant, points)
         if trace is None and common is not None:
             trace = self._entries("any").trace(common)
         elif trace is None:
             trace = self._entries().trace(f"trace {variant.key()} {points}")
         if trace is not None:
-            self._traces[key] = trace
+            self._know(key, trace)
             if common is not None:
                 self.twins.traces[common] = trace
         return trace
+
+    def _know(self, key: tuple[str, tuple[int, ...]], trace: StepTrace) -> None:
+        self._traces[key] = trace
+        self._told[key] = Told.of(trace)
+
+    def takes(self, other: "TraceProvider") -> None:
+        """What another provider has of the same model, built alike for the same device, serves this one too: a book is
+        opened and read once. What this one is asked for is told by itself alone."""
+        if not self.serves_as(other):
+            return
+        self._alike, self._static = other, other._static
+        self._shipped_traces = other._find_shipped_traces()
+
+    def serves_as(self, other: "TraceProvider") -> bool:
+        """Whether a trace of either is one of the other."""
+        mine, theirs = (
+            (id(one.source), one.device, one.attention, one._adapter_key, one.shipped, one.use_cache)
+            for one in (self, other)
+        )
+        return mine == theirs
+
+    def let_go(self, seq_len: int) -> None:
+        """Holds no steps of that length in memory, unless they are kept nowhere else: they are read again where somebody
+        asks once more."""
+        if not self.use_cache:
+            return
+        gone = {variant.key() for variant, _ in self._asked if variant.seq_len == seq_len}
+        self._drop([key for key in self._traces if key[0] in gone])
+
+    def close(self) -> None:
+        """Holds nothing in memory but what it tells: nobody asks it for more. A book names who is told of damage."""
+        self._drop(list(self._traces))
+        self._shipped_traces, self._alike = False, None
+
+    def _drop(self, keys: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+        gone = [self._traces.pop(key) for key in keys]
+        for name in [name for name, trace in self.twins.traces.items() if any(trace is one for one in gone)]:
+            del self.twins.traces[name]
 
     def _common(self, variant: StepVariant, points: tuple[int, ...]) -> str | None:
         """Name of a step that is the same on all devices whose kernels are chosen alike; None where it is not."""

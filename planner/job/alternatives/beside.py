@@ -18,7 +18,7 @@ from gpu_plan.planner.job.alternatives.changes import (
     more_devices,
 )
 from gpu_plan.planner.job.alternatives.found import MOST, Beside
-from gpu_plan.planner.job.alternatives.tried import alternative_of, at_its_batch
+from gpu_plan.planner.job.alternatives.tried import alternative_of, at_its_batch, let_go
 from gpu_plan.planner.job.alternatives.useful import LEAST, Gain, in_order, most_useful
 from gpu_plan.planner.job.alternatives.ways import Way, together, ways
 from gpu_plan.planner.job.prepared import Openers
@@ -103,11 +103,11 @@ class Questions:
         if not self.at_hand(self.changes[place]):
             return None
         self.provider.at_hand = True
-        return _came(self.changes[place], self.best)
+        return _came(self.changes[place], self.best, self.job)
 
     def here(self, place: int) -> Came:
         """What one comes to."""
-        return _came(self.changes[place], self.best)
+        return _came(self.changes[place], self.best, self.job)
 
     def at_hand(self, change: _Change) -> bool:
         """Whether only what is at hand is looked at for it."""
@@ -176,7 +176,7 @@ def _gain(change: _Change, came: Came, questions: Questions, found: Beside) -> G
     )
 
 
-def _came(change: _Change, best: StepJudgement) -> Came:
+def _came(change: _Change, best: StepJudgement, job: Job) -> Came:
     try:
         task = change.make()
         counted = task.evaluator.evaluated
@@ -187,8 +187,10 @@ def _came(change: _Change, best: StepJudgement) -> Came:
     except (PlanError, CannotSplitError):
         return Came()
     if judgement is None:
+        let_go(task, job)
         return Came(evaluated=evaluated)
     alternative = alternative_of(change.words, task, judgement, change.cluster, way=change.way)
+    let_go(task, job)
     return Came(alternative=alternative, evaluated=evaluated)
 
 

@@ -1,7 +1,7 @@
 """Changes of a job that does not fit: evaluated one after the other, the smallest first."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -11,6 +11,10 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.alternatives.changes import Job, asked, larger_devices, more_devices
 from gpu_plan.planner.job.alternatives.found import MOST
 from gpu_plan.planner.job.alternatives.ways import Way, together, ways
+from gpu_plan.planner.job.training import trace_provider
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.changes import ANOTHER_STRATEGY
@@ -18,6 +22,7 @@ from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.trace.provider import TraceProvider
 
 _RUNS = 2
 """Changes that do not help of a job that runs anew for each, behind which no more are evaluated."""
@@ -132,9 +137,11 @@ def _try(
     except (PlanError, CannotSplitError):
         return
     if best is None:
+        let_go(task, job)
         tried.refused.append(change)
         return
     alternative = alternative_of(_named(change, job, task, best), task, best, cluster or job.cluster, way=way)
+    let_go(task, job)
     if any(one.change == alternative.change for one in tried.found):
         return
     tried.found.append(alternative)
@@ -143,6 +150,20 @@ def _try(
     tried.gone.append(way)
     if not alternative.host_bytes_per_node:
         tried.alone.append(way)
+
+
+def let_go(task: AnyTask, job: Job) -> None:
+    """Nobody asks a change's task anything more: what was laid out for it goes, and traces that are not the job's."""
+    if not (isinstance(task, TrainingTask) and isinstance(job.task, TrainingTask)):
+        return
+    task.evaluator.forget()
+    mine, theirs = job.task.evaluator, task.evaluator
+    if not isinstance(theirs.provider, TraceProvider) or job.openers.traces is not None:
+        return  # whoever opened it may ask it again
+    if theirs.provider is not mine.provider:
+        theirs.provider.close()
+    elif theirs.workload.seq_len != mine.workload.seq_len:
+        theirs.provider.let_go(theirs.workload.seq_len)
 
 
 def at_its_batch(task: AnyTask) -> Any:
@@ -195,15 +216,30 @@ def _changes(job: Job, fits: bool) -> Iterator[tuple[Way | None, str, Callable[[
         if not words.startswith("--seq-len"):
             yield None, words, lambda task=task: task  # type: ignore[misc]
     training = job.task.evaluator.workload if isinstance(job.task, TrainingTask) else None
+    alike = _with_what_is_read(job)
     for way in ways(job.request, training, known=job.known):
-        yield way, way.words, partial(asked, job, way)
+        yield way, way.words, partial(asked, alike, way)
     for words, task in smaller:
         if words.startswith("--seq-len"):
             yield None, words, lambda task=task: task  # type: ignore[misc]
     if fits or training is None or job.request.model.endswith(".py"):
         return
     for way in together(job.request, training, job.known):
-        yield way, way.words, partial(asked, job, way)
+        yield way, way.words, partial(asked, alike, way)
+
+
+def _with_what_is_read(job: Job) -> Job:
+    """The job, whose providers take what its own has read of the same model."""
+    mine = job.task.evaluator.provider if isinstance(job.task, TrainingTask) else None
+    if not isinstance(mine, TraceProvider) or job.openers.traces is not None:
+        return job
+
+    def opened(request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note) -> TraceProvider:
+        fresh = trace_provider(request, cluster, source, given, note)
+        fresh.takes(mine)
+        return fresh
+
+    return replace(job, openers=replace(job.openers, traces=opened))
 
 
 def nearest(tried: Tried) -> str:

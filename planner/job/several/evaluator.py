@@ -55,15 +55,15 @@ class JobEvaluator(Evaluator):
     def _judge_pipeline(self, family: Family, batch: Batch) -> StepJudgement:
         return self._either(lambda: Evaluator._judge_pipeline(self, family, batch))
 
-    def simulate(self, judgement: J) -> J:
+    def simulate(self, judgement: J, *, pressed: bool = True) -> J:
         """As elsewhere; what its allocator leaves no room beside an engine awake is tried asleep too."""
-        found: Any = Evaluator.simulate(self, judgement)
+        found: Any = Evaluator.simulate(self, judgement, pressed=pressed)
         if not isinstance(judgement, StepJudgement) or not self.sleeps_if_needed or judgement.sleeps:
             return cast("J", found)
         if judgement.states_only or found.device_verdict == "fits":
             return cast("J", found)
         slept: Any = self._slept(lambda: self._alone(judgement.family, judgement.batch))
-        return cast("J", roomier(found, Evaluator.simulate(self, replace(slept, sleeps=True))))
+        return cast("J", roomier(found, Evaluator.simulate(self, replace(slept, sleeps=True), pressed=pressed)))
 
     def _alone(self, family: Family, batch: Batch) -> StepJudgement:
         if family.pipeline is not None or family.layout is not None:

@@ -1,9 +1,11 @@
 """What the traced step itself allocates and frees, where its marks lie, and what it leaves behind."""
 
+from collections.abc import Callable
 from dataclasses import field
 
 import numpy as np
 
+from gpu_plan.planner.memory.lines import Peaks
 from gpu_plan.planner.memory.stream.moments import SEGMENT
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray, Kind, Mark, StepTrace
@@ -30,6 +32,16 @@ def allocations(trace: StepTrace) -> tuple[IntArray, IntArray, IntArray]:
     """Position, sign and tensor of every allocation and free of a trace."""
     at = np.flatnonzero((trace.kind == Kind.ALLOC) | (trace.kind == Kind.FREE))
     return at, np.where(trace.kind[at] == Kind.ALLOC, 1, -1), trace.subject[at]
+
+
+@of_trace
+def least_peaks(trace: StepTrace) -> Callable[[int], int]:
+    """By micro batch, bytes that stand at the highest of the first pass's events in whatever strategy's stream: of what
+    a trace allocates strategies free gradients alone."""
+    _, sign, tensor = allocations(trace)
+    own = trace.tensor_parameter[tensor] < 0
+    peaks = Peaks()
+    return lambda batch: peaks.of(batch, sign[own], tensor[own], trace.bytes_fixed, trace.bytes_per_sample)
 
 
 @of_trace

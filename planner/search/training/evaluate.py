@@ -226,6 +226,14 @@ class Evaluator(BaseEvaluator[Workload]):
             self, workload=workload, cluster=cluster, host_limit=cluster.host_ram_bytes, evaluated=0, **fresh
         )
 
+    def forget(self) -> None:
+        """Lets go of all that was laid out and judged. Judgements name whoever judged them, which keeps them in its
+        turn: garbage that is seldom collected."""
+        for one in fields(self):
+            kept = getattr(self, one.name)
+            if isinstance(kept, dict):
+                kept.clear()
+
     @property
     def outside_terms(self) -> tuple[Term, ...]:
         """What every candidate takes outside the allocator."""

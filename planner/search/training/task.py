@@ -37,6 +37,7 @@ from gpu_plan.planner.search.training.finer import (
     unresharded,
 )
 from gpu_plan.planner.search.training.least import stages as piped_bounds
+from gpu_plan.planner.search.training.least.alone import step_overflows, weights_overflow
 from gpu_plan.planner.search.training.least.compute import least_of_a_sample
 from gpu_plan.planner.search.training.least.megatron import hopeless as megatron_hopeless
 from gpu_plan.planner.search.training.least.together import Bounds
@@ -387,6 +388,12 @@ class TrainingTask:
         """The first fitting candidate at the smallest batch, one whose segments grow before one that offloads; traces
         are shared with the first search."""
         trial = self._with(replace(self._workload, grad_accum=None, global_batch=None))
+        try:
+            return self._first_fitting(trial)
+        finally:
+            trial.evaluator.forget()
+
+    def _first_fitting(self, trial: "TrainingTask") -> StepJudgement | None:
         batch = Batch(micro_batch=self._workload.micro_batch or 1, accumulation_steps=1)
         roomier: StepJudgement | None = None
         for family in trial.families():
@@ -395,13 +402,17 @@ class TrainingTask:
             asked = self._staged if family.pipeline is not None else self._cut or self._asked
             if (family.copy_ranks > 1 or not self._placed(family)) and not asked:
                 continue  # a trace for each degree and each change would take longer than the search
+            if weights_overflow(trial.evaluator, family):
+                continue
             alone = family.copy_ranks == 1 and family.layout is None
             if alone and trial.evaluator.judge_states(family, batch).verdict != "fits":
+                continue
+            if step_overflows(trial.evaluator, family, batch):
                 continue
             judged = trial.evaluator.judge(family, batch)
             if judged.verdict == "no":
                 continue  # its tensors alone leave no room, whatever the allocator makes of them
-            judgement = trial.evaluator.simulate(judged)
+            judgement = trial.evaluator.simulate(judged, pressed=False)
             if trial._runs(judgement):
                 return judgement if roomier is None or not judgement.offloads else roomier
             short = judgement.device_verdict != "fits"
