@@ -239,8 +239,7 @@ class TraceProvider:
         return mine == theirs
 
     def let_go(self, seq_len: int) -> None:
-        """Holds no steps of that length in memory, unless they are kept nowhere else: they are read again where somebody
-        asks once more."""
+        """Holds no steps of that length in memory that are kept elsewhere: whoever asks once more reads them again."""
         if not self.use_cache:
             return
         gone = {variant.key() for variant, _ in self._asked if variant.seq_len == seq_len}
