@@ -230,9 +230,8 @@ class Evaluator(BaseEvaluator[Workload]):
         """Lets go of all that was laid out and judged. Judgements name whoever judged them, which keeps them in its
         turn: garbage that is seldom collected."""
         for one in fields(self):
-            kept = getattr(self, one.name)
-            if isinstance(kept, dict):
-                kept.clear()
+            if one.default_factory is dict:
+                getattr(self, one.name).clear()
 
     @property
     def outside_terms(self) -> tuple[Term, ...]:
