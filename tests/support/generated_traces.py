@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.build.text_config import text_config
+from gpu_plan.planner.model.kernels.sinks import has_kernel
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.generation import InferGiven, make_workload, quantisation, read_given, weight_type
 from gpu_plan.planner.search.generation.limits import MOST_BATCH, MOST_CONTEXT
@@ -31,6 +32,7 @@ from gpu_plan.planner.trace.sizes.planes import Plane, Size, plane_of
 from gpu_plan.planner.trace.storage.over_sizes import written_plane
 from gpu_plan.planner.whole_file import replace_file
 from gpu_plan.planner.workload.generation import MOST_TOKENS
+from gpu_plan.planner.workload.training import Attention
 from tests.support.shipped_traces import digests, made_with, passed_through
 
 MODELS = (
@@ -79,11 +81,18 @@ def given_of() -> InferGiven:
     return read_given({"task": "infer"}, ())
 
 
-def session_of(source: ModelSource, device: DeviceKind) -> GenerationSession:
+def session_of(source: ModelSource, device: DeviceKind, attention: Attention = Attention.SDPA) -> GenerationSession:
     """What records a model's default generation, of which what follows rules is left to be settled."""
     given = given_of()
     dtype = weight_type(given.precision, source)[0].dtype
-    return GenerationSession(source, device, "sdpa", dtype, quantisation(given, source), ruled=True)
+    return GenerationSession(source, device, str(attention), dtype, quantisation(given, source), ruled=True)
+
+
+def attentions(source: ModelSource, device: DeviceKind) -> tuple[Attention, ...]:
+    """What is asked for: the default one, and beside a plan a class's own kernel, where torch has none for it."""
+    assert source.config is not None
+    own = has_kernel(source.config.get("model_type"), device.capability)
+    return (Attention.SDPA, Attention.FLASH) if own else (Attention.SDPA,)
 
 
 def variants(source: ModelSource, session: GenerationSession) -> list[GenerationVariant]:
@@ -175,14 +184,20 @@ def _spans(recorded: Callable[[Sequence[int]], dict[Size, StepTrace]], prompts: 
 
 
 def make_planes(
-    session: GenerationSession, device: DeviceKind, asked: Iterable[GenerationVariant], *, alike: bool
+    session: GenerationSession,
+    device: DeviceKind,
+    asked: Iterable[GenerationVariant],
+    attention: Attention = Attention.SDPA,
+    *,
+    alike: bool,
 ) -> Made:
     """All planes of the variants, by their keys, and why others cannot be recorded."""
     made = Made(planes={}, refusals={})
     positions = min(session.spec().max_positions or MOST_CONTEXT, MOST_TOKENS)
     with session.held():
-        for variant in asked:
-            key = generation_key(device, "sdpa", variant, alike=alike)
+        for each in asked:
+            variant = replace(each, attention=attention)
+            key = generation_key(device, str(attention), variant, alike=alike)
             assert key is not None
             try:
                 found = planes(session, variant, positions)
@@ -224,9 +239,10 @@ def make_book(model: str) -> bytes:
                 facts = facts_of(source, session)
             if not alike:
                 facts["device"] = device.key
-        here = make_planes(session_of(source, device), device, asked, alike=alike)
-        made.planes |= here.planes
-        made.refusals |= here.refusals
+        for attention in attentions(source, device):
+            here = make_planes(session_of(source, device, attention), device, asked, attention, alike=alike)
+            made.planes |= here.planes
+            made.refusals |= here.refusals
     for gpu, other in ALIKE.items() if alike and _heads_are_small(facts) else ():
         mine, its = (str(device_kind(parse_cluster(f"1x{name}").gpu).kernels) for name in (gpu, other))
         made.planes |= _renamed(made.planes, its, mine)
