@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -109,6 +110,10 @@ class CapturedProvider:
     def static_trace(self, regime: Regime) -> StepTrace:
         """A trace without a step, whose parameters stand as `regime` has them."""
         return static_trace(self.spec(), regime)
+
+    def held(self) -> AbstractContextManager[None]:
+        """A script is run once for each question."""
+        return nullcontext()
 
     def assumptions(self) -> tuple[list[str], list[str]]:
         """Host reads that were answered, and notes."""

@@ -1,7 +1,7 @@
 """Gives traces: from memory, from the cache, or by tracing, and only then imports torch (I/O)."""
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -43,6 +43,10 @@ class Provider(Protocol):
 
     def static_trace(self, regime: Regime) -> StepTrace:
         """A trace without a step, whose parameters stand as `regime` has them."""
+        ...
+
+    def held(self) -> AbstractContextManager[None]:
+        """Within, several sizes of one rank's part are asked for."""
         ...
 
     def assumptions(self) -> tuple[list[str], list[str]]:
@@ -91,6 +95,8 @@ class TraceProvider:
     _static: dict[Regime, StepTrace] = field(default_factory=dict)
     _spec: ModelSpec | None = None
     _session: "TracingSession | WalledSession | None" = None
+    _holding: ExitStack | None = None
+    """Whatever `held` keeps open."""
     _shipped_traces: "ShippedTraces | Literal[False] | None" = False
     """False: not looked for."""
     _shipped: bool = False
@@ -323,7 +329,21 @@ class TraceProvider:
             from gpu_plan.planner.trace.session import TracingSession
 
             self._session = TracingSession(self.source, self.device, self.attention, self.adapter, wide=self.wide)
+            self._hold()
         return self._session
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within, several sizes of one rank's part are asked for: whatever has to be built for them is built once."""
+        with ExitStack() as self._holding:
+            self._hold()
+            yield
+        self._holding = None
+
+    def _hold(self) -> None:
+        held = getattr(self._session, "held", None)  # a factory's session has no parts
+        if self._holding is not None and held is not None:
+            self._holding.enter_context(held())
 
     def _refuse_unless_at_hand(self) -> None:
         if self.at_hand:

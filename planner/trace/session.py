@@ -1,6 +1,8 @@
 """Where torch comes in: builds the model that a source names and traces it."""
 
+import contextlib
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,10 @@ class TracingSession:
         self._stages: dict[tuple[object, ...], tuple[int, int, StepTrace]] = {}
         self._recorded: dict[tuple[object, ...], Recorded] = {}
         self._tracers: dict[tuple[object, ...], tuple[StepVariant, Tracer]] = {}
+        self._held: contextlib.ExitStack | None = None
+        """The group of ranks that `held` leaves open."""
+        self._held_part: tuple[tuple[object, ...], Tracer] | None = None
+        """What was built in it, and what it is the part of."""
         self._origin = Origins(Path.cwd()).current if source.kind == "factory" else str
         self._tracer = self._traced(self._model)
 
@@ -97,6 +103,8 @@ class TracingSession:
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """Traces the step; see `Tracer.trace`. Problems inside the model's code become one line."""
         try:
+            if self._held_part is not None and self._held_part[0] != _whose(variant):
+                self._let_go()
             if variant.part is not None:
                 return self._trace_megatron(variant, variant.part, micro_batch)
             if variant.stage is not None:
@@ -120,20 +128,57 @@ class TracingSession:
         return self._tracer.line(variant, samples)
 
     def _trace_part(self, variant: StepVariant, micro_batch: int) -> StepTrace:
-        """Of one of several ranks: a part remembers its group, so that it is built for each trace."""
+        """Of one of several ranks: a part remembers its group, and lives no longer."""
         if self._source.config is None:
             raise CannotSplitError(f"{self._source.id}: only models of transformers have a plan to be split by")
         recorded = self._recorded_of(("part", variant.key(), variant.rank))
         if (found := recorded.at_once(variant, micro_batch, wide=self._wide)) is not None:
             return found
-        with ranks(variant.spread, variant.rank):
-            model = build_model(self._source.config, attention=self._attention)
-            take_part(model, variant)
+        with self._in_part(variant) as tracer:
+            tracer.recorded = recorded
             try:
-                return self._traced(model, recorded).trace(variant, micro_batch)
+                return tracer.trace(variant, micro_batch)
             except RuntimeError as problem:
-                name = type(model).__name__
+                name = type(tracer.model).__name__
                 raise CannotSplitError(f"{name} does not train as {self._by(variant)}: {_said(problem)}") from None
+
+    @contextlib.contextmanager
+    def _in_part(self, variant: StepVariant) -> Iterator[Tracer]:
+        """What traces a rank's part, within its group."""
+        if self._held is None:
+            with ranks(variant.spread, variant.rank):
+                yield self._part(variant)
+            return
+        try:
+            if self._held_part is None:
+                self._held.enter_context(ranks(variant.spread, variant.rank))
+                self._held_part = _whose(variant), self._part(variant)
+            yield self._held_part[1]
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _part(self, variant: StepVariant) -> Tracer:
+        assert self._source.config is not None
+        model = build_model(self._source.config, attention=self._attention)
+        take_part(model, variant)
+        return self._traced(model)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Within, a rank's part is built once for all its sizes and checkpoints: its group stays open until another is
+        asked for."""
+        with contextlib.ExitStack() as self._held:
+            try:
+                yield
+            finally:
+                self._held_part = None
+        self._held = None
+
+    def _let_go(self) -> None:
+        assert self._held is not None
+        self._held_part = None
+        self._held.close()
 
     @staticmethod
     def _by(variant: StepVariant) -> str:
@@ -228,6 +273,13 @@ def take_part(model: Any, variant: StepVariant) -> None:
         raise CannotSplitError(f"--ep beside --tp under stack {variant.stack} is not in this version")
     mesh = init_device_mesh("cpu", (variant.tensor_parallel,), mesh_dim_names=("tp",))
     cut_sequence(model, mesh, variant.seq_len)
+
+
+def _whose(variant: StepVariant) -> tuple[object, ...]:
+    """What a rank's part is built for, and cast to: the same for any micro batch and checkpoints."""
+    shares = (variant.spread, variant.rank, variant.tensor_parallel, variant.expert_parallel, variant.cuts_sequence)
+    length = variant.seq_len if variant.cuts_sequence else 0
+    return (*shares, length, variant.regime, variant.stack, variant.part, variant.stage, variant.split)
 
 
 def _target(device: DeviceKind) -> Target:

@@ -355,7 +355,8 @@ class TrainingTask:
         if family.layout is not None:
             cuts = megatron.runnable(family.layout, cuts)
         try:
-            found = explored(self.evaluator, family, cuts, exhaustive=exhaustive)
+            with self.evaluator.provider.held():
+                found = explored(self.evaluator, family, cuts, exhaustive=exhaustive)
             if family.layout is not None and found.best is None and found.rejected is not None:
                 self._failed.append(found.rejected.judgement)
             return found

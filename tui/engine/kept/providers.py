@@ -1,6 +1,7 @@
 """Traces that stay in memory between questions, with what each question may do about a missing one."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Generic, NoReturn, TypeVar
 
@@ -60,6 +61,9 @@ class Watched:
         found = self.inner.trace(variant, micro_batch)
         self._used[variant.key(), id(found)] = variant.key(), found
         return found
+
+    def held(self) -> AbstractContextManager[None]:
+        return self.inner.held()
 
     def static_trace(self, regime: Regime) -> StepTrace:
         self.check()
