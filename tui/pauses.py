@@ -2,8 +2,8 @@
 
 import gc
 
-_MUCH = 500_000
-"""Objects that may come before it is looked for whatever goes on: of some hundred pictures."""
+_MUCH = 150_000
+"""Objects that may come before it is looked for whatever goes on: of a hundred keys without a pause between them."""
 
 
 def without_pauses() -> None:

@@ -3,6 +3,7 @@
 The first screen needs nothing but Textual; everything else is imported once it is painted.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from gpu_plan.tui.widgets.plans import PlansTable
 
 LEAST_WIDTH, LEAST_HEIGHT = 72, 20
+_REST = 0.12
+"""Seconds behind which a key is drawn, its table too."""
 _QUIET = 4
 """Ticks behind which nobody waits."""
 
@@ -54,6 +57,7 @@ class Shell(App[int]):
         self._possible: tuple[bool, ...] = ()
         self._quiet = 0
         """Ticks in which nothing changed."""
+        self._resting: asyncio.TimerHandle | None = None
         self._processes: list[Any] = []
 
     def get_driver_class(self) -> type[Driver]:
@@ -151,6 +155,8 @@ class Shell(App[int]):
             await process.stop()
 
     async def on_unmount(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
         await self._stop()
 
     def scene(self) -> "Scene":
@@ -182,6 +188,10 @@ class Shell(App[int]):
     def _changed(self) -> None:
         """Draws at once: a picture must follow its key."""
         self._quiet = 0
+        if self._processes:
+            if self._resting is not None:
+                self._resting.cancel()
+            self._resting = asyncio.get_running_loop().call_later(_REST, self._rest)
         if self.is_running:
             self._show()
 
@@ -203,6 +213,13 @@ class Shell(App[int]):
     def possible(self) -> tuple[bool, ...]:
         """What the footer's keys can do; where it changes, the footer is drawn anew."""
         return ()
+
+    def _rest(self) -> None:
+        """Behind a key: Textual leaves a thousand values that hold each other."""
+        from gpu_plan.tui.pauses import clear_up
+
+        self._resting = None
+        clear_up(young=True)
 
     def _tick(self) -> None:
         if self.session.busy is not None or self.session.stale:
