@@ -86,7 +86,7 @@ class Replays(Generic[T]):
         """The picture from sums alone, then the exact one, then that with every kind of rank where they are not alike;
         before them that of model states alone, where sums would be waited for. Raises PlanError as the main job, or
         UntracedError."""
-        setup = self._setup(request)
+        setup, states = self._setup(request), None
         if wanted != "exact" and self._waits(setup):
             with self._breakable():
                 states = _of_states(setup)
@@ -95,31 +95,34 @@ class Replays(Generic[T]):
         with self._breakable():
             judgement = setup.evaluator.judge(setup.family, setup.batch)
             reason, _ = failure(setup.evaluator, judgement), judgement.time
-        # Beside what is told of the sums, which takes as long.
-        runs = _Runs(setup.evaluator, judgement) if wanted != "first" else None
+        if wanted != "exact" and states is None:
+            yield self._sums(setup, judgement, reason)
+        if wanted == "first":
+            return
+        runs = _Runs(setup.evaluator, judgement)  # not beside the first picture, which would wait for the interpreter
         try:
-            if wanted != "exact":
-                with self._breakable():
-                    document = _document(setup, _briefly(judgement), reason)
-                    rough = Picture(document=document, exact=False, ranks=_ranks(judgement))
-                yield rough
-            if runs is None:
-                return
+            if states is not None:
+                yield self._sums(setup, judgement, reason)
             with self._breakable():
+                speed = TrainingTask(setup.evaluator).speed(judgement)
                 simulated, blocks = runs.first()
                 shown, ranks = columns(simulated.plan.stream, blocks), _ranks(simulated)
-                speed = TrainingTask(setup.evaluator).speed(judgement)
                 runs.wait()
                 document = _document(setup, simulated, reason, speed=speed)
                 exact = Picture(document=document, exact=True, columns=shown, ranks=ranks)
             yield exact
         finally:
-            if runs is not None:
-                runs.leave()
+            runs.leave()
         with self._breakable():
             kinds = _kinds(setup.evaluator, simulated)
         if kinds:
             yield replace(exact, ranks=kinds)
+
+    def _sums(self, setup: Setup, judgement: StepJudgement, reason: str | None) -> Picture:
+        """The tensors' sums alone."""
+        with self._breakable():
+            document = _document(setup, _briefly(judgement), reason)
+            return Picture(document=document, exact=False, ranks=_ranks(judgement))
 
     @staticmethod
     def _waits(setup: Setup) -> bool:
