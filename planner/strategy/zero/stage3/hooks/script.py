@@ -92,7 +92,7 @@ class Script:
 
     def among(self, parts: Partitions, ranks: int, dtype: str) -> "Script":
         """As so many ranks carry it out, whose parts these are."""
-        _ = self.until, self.moments, self.tickets, self._sent  # the same of each, worked out once
+        _ = self.tickets, self._sent  # the same of each, worked out once
         other, padded = copy(self), np.asarray(parts.share, dtype=np.int64) * ranks
         stored = padded * np.asarray(parts.scale, dtype=np.int64) if parts.scale else padded
         other.__dict__["columns"] = self._sized(padded, stored, np.asarray(parts.numel, dtype=np.int64))
