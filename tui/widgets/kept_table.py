@@ -57,12 +57,11 @@ class KeptTable(DataTable[Text]):
         super()._update_dimensions(())
 
     def _content(self, row: int) -> tuple[object, ...]:
-        """What a row says; the head, which is row -1, and what lies behind the last row too."""
+        """What a row says; the head, which is row -1, too, and nothing behind the last row."""
+        if row >= self.row_count:
+            return ()
         if row not in self._contents:
-            if row < 0:
-                cells = [column.label for column in self.ordered_columns]
-            else:
-                cells = self.get_row_at(row) if row < self.row_count else []
+            cells = [column.label for column in self.ordered_columns] if row < 0 else self.get_row_at(row)
             self._contents[row] = tuple((cell.plain, cell.style, cell.justify, *cell.spans) for cell in cells)
         return self._contents[row]
 
