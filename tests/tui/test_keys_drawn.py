@@ -125,10 +125,11 @@ async def test_what_stands_above_the_status_does_not_move_while_a_search_runs():
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: settled(app))
         status = app.screen.query_one(StatusView)
+        await until(pilot, lambda: "$ plan" in status.render().plain and status.rows == status.size.height)
         rows = status.rows
         app.session._begin("searching")
         app._show()
-        await pilot.pause()
+        assert "searching" in status.render().plain
         assert status.rows == rows
 
 
