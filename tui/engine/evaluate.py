@@ -53,6 +53,8 @@ _KINDS = 5
 
 _LONG = 30_000
 """Events of a step whose layout is waited for: model states are shown before it."""
+_MANY = 1500
+"""Calls between ranks of a micro step whose time is waited for as well."""
 
 Breakable = Callable[[], AbstractContextManager[None]]
 """Around long work that keeps nothing half done: a newer question may end it."""
@@ -126,7 +128,7 @@ class Replays(Generic[T]):
 
     @staticmethod
     def _waits(setup: Setup) -> bool:
-        """Whether the trace has to be made, or a long step to be laid out."""
+        """Whether the trace has to be made, or a long step to be laid out or timed."""
         evaluator, family, batch = setup.evaluator, setup.family, setup.batch
         if _is_staged(family):
             return True
@@ -135,9 +137,10 @@ class Replays(Generic[T]):
             trace = evaluator.provider.trace(evaluator.variant(family), batch.micro_batch)
         except UntracedError:
             return True
-        return len(trace.kind) * min(batch.accumulation_steps, 2) > _LONG and not evaluator.has_plan(
-            family, batch, trace
-        )
+        if len(trace.kind) * min(batch.accumulation_steps, 2) <= _LONG:
+            return False
+        plan = evaluator.kept_plan(family, batch, trace)
+        return plan is None or sum(call.count for call in plan.collectives) > _MANY
 
     def tensors(self, request: Request) -> tuple[TensorLine, ...]:
         """All tensors at the peak of the exact picture. Raises as `pictures`."""

@@ -81,9 +81,9 @@ class KeptEvaluator(Evaluator):
 
     kept_streams: StreamCache
 
-    def has_plan(self, family: Family, batch: Batch, trace: StepTrace) -> bool:
-        """Whether what the strategy makes of the trace is kept."""
-        return self.kept_streams.get(self._key(family, batch, trace)) is not None
+    def kept_plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan | None:
+        """What the strategy makes of the trace, where that is kept."""
+        return self.kept_streams.get(self._key(family, batch, trace))
 
     def _key(self, family: Family, batch: Batch, trace: StepTrace) -> Key:
         context = self.context(family, min(batch.accumulation_steps, 2), trace)
