@@ -70,6 +70,10 @@ class RolloutEvaluator(Evaluator):
             return awake
         return replace(self._with(self.asleep, family, batch, trace), sleeps=True)
 
+    def may_fit(self, judgement: J) -> bool:
+        """An engine that sleeps leaves more room than was judged."""
+        return True
+
     def simulate(self, judgement: J, *, pressed: bool = True) -> J:
         """As elsewhere; what its allocator leaves no room beside an engine awake is tried asleep too."""
         # A class with slots is made anew: `super()` without arguments would still mean the first one.

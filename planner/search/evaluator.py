@@ -71,6 +71,10 @@ class BaseEvaluator(Generic[W]):
         """Settings of CUDA's caching allocator, as the job has them."""
         return allocator_settings(dict(self.workload.settings))
 
+    def may_fit(self, judgement: J) -> bool:
+        """Whether it may turn out to fit when its allocator is simulated, which holds no less than its tensors."""
+        return judgement.device_verdict == "fits"
+
     def simulate(self, judgement: J, *, pressed: bool = True) -> J:
         """The same candidate with the caching allocator simulated, and under the real capacity where it must be.
 

@@ -220,8 +220,7 @@ def _judged(task: TrainingTask, best: StepJudgement, change: _Change) -> StepJud
     own = None
     for family in _own(best.family) if change.same_family else ():
         if own is None and task.refusal(family) is None:
-            own = task.explore(family, exhaustive=False).best
-            own = own if isinstance(own, StepJudgement) and own.verdict == "fits" else None
+            own = task.fits_best(family)
     if own is not None and not _last_resort(best):
         return own
     simplest = at_its_batch(task)

@@ -170,10 +170,9 @@ def at_its_batch(task: AnyTask) -> Any:
     """The simplest way that fits, of a training job at the micro batch that serves it best: the smallest alone would
     leave out what room is good for. None where nothing fits."""
     fitting = task.fitting()
-    if not isinstance(fitting, StepJudgement):
+    if not isinstance(fitting, StepJudgement) or not isinstance(task, TrainingTask):
         return fitting
-    best = task.explore(fitting.family, exhaustive=False).best
-    return best if best is not None and best.verdict == "fits" else fitting
+    return task.fits_best(fitting.family) or fitting
 
 
 def alternative_of(change: str, task: AnyTask, best: Any, cluster: Cluster, *, way: Way | None = None) -> Alternative:

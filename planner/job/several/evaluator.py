@@ -55,6 +55,10 @@ class JobEvaluator(Evaluator):
     def _judge_pipeline(self, family: Family, batch: Batch) -> StepJudgement:
         return self._either(lambda: Evaluator._judge_pipeline(self, family, batch))
 
+    def may_fit(self, judgement: J) -> bool:
+        """An engine that sleeps leaves more room than was judged."""
+        return True
+
     def simulate(self, judgement: J, *, pressed: bool = True) -> J:
         """As elsewhere; what its allocator leaves no room beside an engine awake is tried asleep too."""
         found: Any = Evaluator.simulate(self, judgement, pressed=pressed)

@@ -14,8 +14,11 @@ _MATTERS = 10
 """Of the device: plans are compared by tenths of it."""
 
 
-def explored(evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaustive: bool) -> Explored[StepJudgement]:
-    """The best micro batch of a family, the others that leave room, and the smallest one that fails.
+def explored(
+    evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaustive: bool, only_fits: bool = False
+) -> Explored[StepJudgement]:
+    """The best micro batch of a family, the others that leave room, and the smallest one that fails; with `only_fits`
+    the best where it fits, and of the rest whatever was found on the way.
 
     What a rank of several holds of one copy, only its trace tells: its states alone rule nothing out.
     """
@@ -26,13 +29,13 @@ def explored(evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaust
     possible, failed = _bounded(evaluator, family, tried)
     if possible and failed is not None and tried is not cuts:
         possible += _between(evaluator, family, possible, failed.judgement)
-    best, failed_exactly = _exact(evaluator, possible)
+    best, failed_exactly = _exact(evaluator, possible, only_fits=only_fits)
     if tried is not cuts:
         best = _better(_closer(evaluator, family, possible, best), best)
     if tried[0] is not cuts[0] and _alone_matters(best, possible, states):
         smaller, failed_smaller = _bounded(evaluator, family, cuts[:1])
         if best is None or best.device_verdict != "fits":
-            smallest, failed_smallest_exactly = _exact(evaluator, smaller)
+            smallest, failed_smallest_exactly = _exact(evaluator, smaller, only_fits=only_fits)
             failed = failed_smaller or failed_smallest_exactly or failed
             best = _better(smallest, best)
         possible += smaller
@@ -126,7 +129,8 @@ def _closer(
         judgement = _at_hand(evaluator, family, fits, size)
         if judgement is None or not _gains(above, fits):
             break
-        exact = None if failure(evaluator, judgement) is not None else evaluator.simulate(judgement)
+        lost = failure(evaluator, judgement) is not None or not evaluator.may_fit(judgement)
+        exact = None if lost else evaluator.simulate(judgement, pressed=False)
         if exact is not None and exact.device_verdict == "fits":
             found = fits = exact
         else:
@@ -154,13 +158,16 @@ def _bounded(
 
 
 def _exact(
-    evaluator: Evaluator, possible: list[StepJudgement]
+    evaluator: Evaluator, possible: list[StepJudgement], *, only_fits: bool
 ) -> tuple[StepJudgement | None, Rejected[StepJudgement] | None]:
-    """The fastest that fits when the allocator is simulated, or the fastest tight one; and one that does not."""
+    """The fastest that fits when the allocator is simulated, or the fastest tight one; and one that does not. With
+    `only_fits` nothing is simulated whose tensors leave no room at the high end, or under the real capacity."""
     tight: StepJudgement | None = None
     failed_exactly: Rejected[StepJudgement] | None = None
     for judgement in sorted(possible, key=lambda candidate: -candidate.samples_per_second):
-        exact = evaluator.simulate(judgement)
+        if only_fits and not evaluator.may_fit(judgement):
+            continue
+        exact = evaluator.simulate(judgement, pressed=not only_fits)
         if exact.device_verdict == "fits":
             return exact, failed_exactly
         if exact.device_verdict == "no":

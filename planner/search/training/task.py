@@ -347,6 +347,16 @@ class TrainingTask:
 
     def explore(self, family: Family, *, exhaustive: bool) -> Explored[StepJudgement]:
         """The best micro batch, and the smallest that fails."""
+        return self._explored(family, exhaustive=exhaustive)
+
+    def fits_best(self, family: Family) -> StepJudgement | None:
+        """The best micro batch, where it surely fits."""
+        best = self._explored(family, only_fits=True).best
+        return best if best is not None and best.verdict == "fits" else None
+
+    def _explored(
+        self, family: Family, *, exhaustive: bool = False, only_fits: bool = False
+    ) -> Explored[StepJudgement]:
         cuts = self.cuts_of(family)
         if family.pipeline is not None:
             cuts = piped.runnable(family.pipeline, cuts)
@@ -356,7 +366,7 @@ class TrainingTask:
             cuts = megatron.runnable(family.layout, cuts)
         try:
             with self.evaluator.provider.held():
-                found = explored(self.evaluator, family, cuts, exhaustive=exhaustive)
+                found = explored(self.evaluator, family, cuts, exhaustive=exhaustive, only_fits=only_fits)
             if family.layout is not None and found.best is None and found.rejected is not None:
                 self._failed.append(found.rejected.judgement)
             return found

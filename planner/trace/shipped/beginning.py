@@ -1,11 +1,14 @@
 """What is packed, unpacked from its beginning as far as somebody reads. Pure."""
 
 import lzma
+from bisect import bisect_left, bisect_right
 
 PACKED = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 2**23}]
 """A reader holds the dictionary beside what it reads: neighbours in a part are alike, so that a small one does."""
 _AHEAD = 2**16
 """Bytes that are given to the reader at a time: of a part with millions of equal ones a second piece is rare."""
+_HELD = 2**18
+"""Bytes that are held or let go together at most."""
 
 
 def packed(content: bytes) -> bytes:
@@ -24,30 +27,32 @@ class Beginning:
         self._left = memoryview(self._content)
         self._reader = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
         self._unpacked = 0
-        self._held: list[tuple[int, bytearray]] = []
-        """What nobody has read yet, and where each stretch of it begins; a book's pieces together are larger than all
-        that is made of them."""
+        self._starts: list[int] = []
+        self._held: list[bytes] = []
+        """As it was unpacked, empty once it is read: a book's pieces are as large as all that is made of them."""
+        self._unread: list[int] = []
+        """Bytes of each that nobody has read."""
 
     def piece(self, first: int, end: int) -> bytes:
         """Bytes `first` to `end`; EOFError where it is cut off or holds fewer, lzma.LZMAError where it is damaged."""
-        if first < self._unpacked and self._place(first, min(end, self._unpacked)) is None:
-            self._begin()  # it was read before: nobody keeps what two read
+        if first >= end:
+            return b""
+        if not all(self._held[place] for place in self._places(first, min(end, self._unpacked))):
+            self._begin()  # it was read before, and is let go
         while self._unpacked < end:
-            self._unpack(end - self._unpacked)
-        place = self._place(first, end)
-        assert place is not None  # all up to `end` is unpacked, and none of it read
-        begins, stretch = self._held[place]
-        found = bytes(stretch[first - begins : end - begins])
-        rest = [(begins, stretch[: first - begins]), (end, stretch[end - begins :])]
-        self._held[place : place + 1] = [one for one in rest if one[1]]
-        return found
+            self._unpack(min(end - self._unpacked, _HELD))
+        found = []
+        for place in self._places(first, end):
+            start, held = self._starts[place], self._held[place]
+            found.append(held[max(0, first - start) : end - start])
+            self._unread[place] -= len(found[-1])
+            if self._unread[place] <= 0:
+                self._held[place] = b""
+        return b"".join(found)
 
-    def _place(self, first: int, end: int) -> int | None:
-        """Which stretch holds all of these bytes."""
-        for place, (begins, stretch) in enumerate(self._held):
-            if begins <= first and end <= begins + len(stretch):
-                return place
-        return None
+    def _places(self, first: int, end: int) -> range:
+        """Where those bytes are held; none where nothing of them is unpacked."""
+        return range(bisect_right(self._starts, first) - 1, bisect_left(self._starts, end)) if first < end else range(0)
 
     def _unpack(self, most: int) -> None:
         """At most so many bytes more."""
@@ -58,7 +63,8 @@ class Beginning:
             raise EOFError("a part of it is cut off")
         self._left = self._left[len(given) :]
         more = self._reader.decompress(given, max_length=most)
-        if not self._held or self._held[-1][0] + len(self._held[-1][1]) != self._unpacked:
-            self._held.append((self._unpacked, bytearray()))
-        self._held[-1][1].extend(more)
-        self._unpacked += len(more)
+        if more:
+            self._starts.append(self._unpacked)
+            self._held.append(more)
+            self._unread.append(len(more))
+            self._unpacked += len(more)
