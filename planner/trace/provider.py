@@ -54,6 +54,17 @@ class Provider(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A step that another process asked for."""
+
+    variant: StepVariant
+    micro_batch: int
+    points: tuple[int, ...] = ()
+    told: Told | None = None
+    """What its trace tells; None where none was given."""
+
+
 @dataclass(slots=True)
 class Twins:
     """What providers of one model for several devices have in common."""
@@ -178,11 +189,27 @@ class TraceProvider:
         """What was asked for so far, each once, in the order in which it was."""
         return tuple(self._asked)
 
-    def asks(self, others: Iterable[tuple[StepVariant, int]]) -> None:
-        """Asks for what another process was given: `assumptions` then tell it in its turn."""
-        for variant, micro_batch in others:
-            with suppress(NotTraceableError, CannotSplitError):
-                self.trace(variant, micro_batch)
+    def given(self, since: int) -> tuple[Given, ...]:
+        """What was asked for behind so many, as another process takes it in: with what it tells, without the trace."""
+        return tuple(self._given(*one) for one in self.asked[since:])
+
+    def _given(self, variant: StepVariant, micro_batch: int) -> Given:
+        for points in ranges_for(micro_batch, alone=variant.compilation is not None):
+            told = self._told.get((variant.key(), points))
+            if told is not None:
+                return Given(variant=variant, micro_batch=micro_batch, points=points, told=told)
+        return Given(variant=variant, micro_batch=micro_batch)
+
+    def asks(self, others: Iterable[Given]) -> None:
+        """Takes in what another process was given, as if it had been asked for here: `assumptions` then tell it in its
+        turn. No trace is read for that."""
+        for one in others:
+            if one.told is None:
+                with suppress(NotTraceableError, CannotSplitError):
+                    self.trace(one.variant, one.micro_batch)
+            else:
+                self._asked[one.variant, one.micro_batch] = None
+                self._told.setdefault((one.variant.key(), one.points), one.told)
 
     def static_trace(self, regime: Regime) -> StepTrace:
         """A trace without a step, whose parameters stand as `regime` has them: needs no tracing."""

@@ -19,9 +19,8 @@ from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.least.together import Least
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.trace.provider import Given, TraceProvider
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError
-from gpu_plan.planner.trace.variant import StepVariant
 
 _FEWEST = 6
 """Families, below which a process takes longer to begin than they do."""
@@ -38,7 +37,7 @@ class SentExplored:
     others: tuple[SentJudgement, ...]
     evaluated: int
     """Candidates that were judged."""
-    asked: tuple[tuple[StepVariant, int], ...]
+    asked: tuple[Given, ...]
     """Traces that were asked for and had not been before."""
 
 
@@ -48,7 +47,7 @@ class SentFamily:
 
     least: Least | None = None
     """The least that it takes, of one that is explored only if that may come first."""
-    asked: tuple[tuple[StepVariant, int], ...] = ()
+    asked: tuple[Given, ...] = ()
     """Traces that were asked for it."""
     explored: SentExplored | None = None
     """None of one that would take a trace."""
@@ -103,7 +102,7 @@ class TrainingElsewhere:
             return SentFamily(explored=self._explored(family))
         known = len(provider.asked)
         least = task.bounds.least(family, task.cuts_of(family))
-        asked = provider.asked[known:]
+        asked = provider.given(known)
         try:
             explored = None if least.seconds is None else self._explored(family)
         except (LeftUndoneError, NotTraceableError, CannotSplitError):
@@ -123,7 +122,7 @@ class TrainingElsewhere:
             rejected=None if rejected is None else (send(rejected.judgement, compared=False), rejected.reason),
             others=tuple(send(other, compared=False) for other in others),
             evaluated=evaluator.evaluated - judged,
-            asked=provider.asked[known:],
+            asked=provider.given(known),
         )
 
     def bounded(self, family: Family, sent: Any) -> None:
