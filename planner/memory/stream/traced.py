@@ -1,5 +1,6 @@
 """What the traced step itself allocates and frees, where its marks lie, and what it leaves behind."""
 
+import weakref
 from collections.abc import Callable
 from dataclasses import field
 
@@ -27,11 +28,20 @@ class TracedEvents:
         self.tensors.append(tensors)
 
 
-@of_trace
-def allocations(trace: StepTrace) -> tuple[IntArray, IntArray, IntArray]:
+_Events = tuple[IntArray, IntArray, IntArray]
+_events: dict[tuple[int, int], tuple[_Events, list[weakref.ref[IntArray]]]] = {}
+"""Of the columns of traces that there are, which several may share."""
+
+
+def allocations(trace: StepTrace) -> _Events:
     """Position, sign and tensor of every allocation and free of a trace."""
-    at = np.flatnonzero((trace.kind == Kind.ALLOC) | (trace.kind == Kind.FREE))
-    return at, np.where(trace.kind[at] == Kind.ALLOC, 1, -1), trace.subject[at]
+    key = id(trace.kind), id(trace.subject)
+    if key not in _events:
+        at = np.flatnonzero((trace.kind == Kind.ALLOC) | (trace.kind == Kind.FREE))
+        made = at, np.where(trace.kind[at] == Kind.ALLOC, 1, -1), trace.subject[at]
+        gone = [weakref.ref(column, lambda _: _events.pop(key, None)) for column in (trace.kind, trace.subject)]
+        _events[key] = made, gone
+    return _events[key][0]
 
 
 @of_trace
