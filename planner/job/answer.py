@@ -195,7 +195,7 @@ def _first_search(
         elsewhere=None if request.explain else elsewhere_of(job.task, telling),
     )
     if isinstance(job.task, TrainingTask):
-        job.task.evaluator.forget()  # what was found names its own ranks
+        job.task.forget()  # what was found names its own ranks
     trained = by_trainer(
         request,
         cluster,

@@ -177,14 +177,17 @@ def _gain(change: _Change, came: Came, questions: Questions, found: Beside) -> G
 
 
 def _came(change: _Change, best: StepJudgement, job: Job) -> Came:
+    task: TrainingTask | None = None
     try:
         task = change.make()
         counted = task.evaluator.evaluated
         judgement = _judged(task, best, change)
         evaluated = task.evaluator.evaluated - counted
     except NotTraceableError:
+        let_go(task, job)
         return Came(untraced=True)
     except (PlanError, CannotSplitError):
+        let_go(task, job)
         return Came()
     if judgement is None:
         let_go(task, job)

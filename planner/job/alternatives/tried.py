@@ -131,10 +131,12 @@ def _try(
     option = change.partition(" ")[0]
     if option in _SIZES and any(one.change.partition(" ")[0] == option for one in tried.found):
         return
+    task: AnyTask | None = None
     try:
         task = make()
         best = task.fitting() if simplest else at_its_batch(task)
     except (PlanError, CannotSplitError):
+        let_go(task, job)
         return
     if best is None:
         let_go(task, job)
@@ -152,11 +154,11 @@ def _try(
         tried.alone.append(way)
 
 
-def let_go(task: AnyTask, job: Job) -> None:
+def let_go(task: AnyTask | None, job: Job) -> None:
     """Nobody asks a change's task anything more: what was laid out for it goes, and traces that are not the job's."""
     if not (isinstance(task, TrainingTask) and isinstance(job.task, TrainingTask)):
         return
-    task.evaluator.forget()
+    task.forget()
     mine, theirs = job.task.evaluator, task.evaluator
     if not isinstance(theirs.provider, TraceProvider) or job.openers.traces is not None:
         return  # whoever opened it may ask it again

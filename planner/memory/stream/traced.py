@@ -50,8 +50,9 @@ def least_peaks(trace: StepTrace) -> Callable[[int], int]:
     a trace allocates strategies free gradients alone."""
     _, sign, tensor = allocations(trace)
     own = trace.tensor_parameter[tensor] < 0
-    peaks = Peaks()
-    return lambda batch: peaks.of(batch, sign[own], tensor[own], trace.bytes_fixed, trace.bytes_per_sample)
+    signs, tensors, peaks = sign[own], tensor[own], Peaks()
+    fixed, per_sample = trace.bytes_fixed, trace.bytes_per_sample  # not the trace, which what is kept of it would hold
+    return lambda batch: peaks.of(batch, signs, tensors, fixed, per_sample)
 
 
 @of_trace

@@ -337,6 +337,11 @@ class TrainingTask:
         """Of this job's degrees."""
         return Bounds(self.evaluator)
 
+    def forget(self) -> None:
+        """Lets go of what was laid out and bounded so far; whoever asks again has it made again."""
+        self.evaluator.forget()
+        self.__dict__.pop("bounds", None)
+
     def by_states(self, family: Family) -> StepJudgement | None:
         """What a rank of several holds of one copy, only its trace tells."""
         return (
@@ -402,7 +407,7 @@ class TrainingTask:
         try:
             return self._first_fitting(trial)
         finally:
-            trial.evaluator.forget()
+            trial.forget()
 
     def _first_fitting(self, trial: "TrainingTask") -> StepJudgement | None:
         batch = Batch(micro_batch=self._workload.micro_batch or 1, accumulation_steps=1)
