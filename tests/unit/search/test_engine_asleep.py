@@ -54,7 +54,9 @@ def evaluator(monkeypatch: pytest.MonkeyPatch, own: int, blocks: int = 0, *, is_
         "_judge",
         lambda self, family, batch, trace, states_only=False: Judged(own, batch=batch, blocks=blocks),
     )
-    monkeypatch.setattr(Evaluator, "simulate", lambda self, one: replace(one, own=one.own + one.blocks, blocks=0))
+    monkeypatch.setattr(
+        Evaluator, "simulate", lambda self, one, *, pressed: replace(one, own=one.own + one.blocks, blocks=0)
+    )
     monkeypatch.setattr(Evaluator, "variant", lambda self, family: None)
     monkeypatch.setattr(rollouts, "StepJudgement", Judged)
     made = object.__new__(RolloutEvaluator)

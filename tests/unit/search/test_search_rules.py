@@ -66,7 +66,10 @@ class Evaluator:
         self.asked.append(batch.micro_batch)
         return self._cut(batch.micro_batch)
 
-    def simulate(self, judgement: Cut) -> Cut:
+    def may_fit(self, judgement: Cut) -> bool:
+        return judgement.device_verdict == "fits"
+
+    def simulate(self, judgement: Cut, *, pressed: bool = True) -> Cut:
         return replace(judgement, simulated=FULL) if judgement.batch.micro_batch in self._full else judgement
 
 
