@@ -78,7 +78,9 @@ class Both:
 @pytest.mark.slow
 async def test_pictures_are_what_the_command_line_says():
     async with Both() as both:
-        assert [r.kind for r in await both.ask(both.replay, "picture", TINY.focus_request)] == ["untraced"]
+        states, untraced = await both.ask(both.replay, "picture", TINY.focus_request)
+        assert states.picture.states_only, "what model states alone decide comes before a trace is made"
+        assert untraced.kind == "untraced"
         rough, exact = [reply.picture for reply in await both.pictures(TINY)]
         assert not rough.exact
         assert exact.exact
@@ -126,9 +128,10 @@ async def check_ahead(both):
 
 
 def shown(document) -> Candidate:
-    """The one candidate of a pinned document; of a single one it is not asked whether others beat it."""
+    """The one candidate of a pinned document; of a single one it is not asked whether others beat it, and its kinds of
+    rank stand beside the picture."""
     (candidate,) = (*document.plans, *document.rejected)
-    return replace(candidate, on_front=None)
+    return replace(candidate, on_front=None, ranks=())
 
 
 def check_columns(picture):
