@@ -9,8 +9,6 @@ that it waited for stood behind (`gpu_plan.planner.memory.lead.until`).
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from gpu_plan.planner.memory.lead.log import Log
 from gpu_plan.planner.memory.lead.play import DEFAULT_STREAM, MAX_QUEUED_LAUNCHES
 from gpu_plan.planner.memory.lead.schedules import LIMITED, RUNS_AHEAD, Schedule
@@ -23,8 +21,6 @@ Event = int
 """Number of the work that an event stands behind."""
 Freed = int
 """Number of a free that waits, among those of its streams."""
-_NOWHEN: Moment = (0, -1)
-"""Of a block that is not back before the allocator itself waits for the device."""
 
 
 class DeviceStreams:
@@ -71,12 +67,9 @@ class DeviceStreams:
         self.moments.append(moment)
 
     def until(self) -> IntArray:
-        """Moments from which on each block that waits serves again [schedules in which the host runs ahead, frees, 2];
-        of one that is not back before the allocator itself waits for the device the number is -1."""
-        found = until(self.log)
-        table = np.asarray([*self.moments, _NOWHEN], dtype=np.int64)  # NEVER is the last one
-        moments: IntArray = table[found]
-        return moments
+        """Numbers of the moments from which on each block that waits serves again [schedules in which the host runs
+        ahead, frees]; NEVER for one that is not back before the allocator itself waits for the device."""
+        return until(self.log)
 
 
 __all__ = [

@@ -608,9 +608,16 @@ static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t se
 
 typedef struct {
     const int64_t *signs, *tensors, *sizes, *segments, *pools, *returns;
-    int64_t *charged, *addresses;
+    int64_t *charged, *addresses; /* NULL: not told */
     int64_t events, num_tensors, num_pools;
 } Run;
+
+/* Nobody asks where only the most is wanted. */
+static void tell(const Run *run, int64_t event, int64_t charged, int64_t address) {
+    if (run->charged == NULL) return;
+    run->charged[event] = charged;
+    run->addresses[event] = address;
+}
 
 /* Events handled; `wrong` is set to 1 where a tensor is allocated twice, 2 where it is freed without being alive. */
 static int64_t play(Heap *heap, const Run *run, int *wrong) {
@@ -629,8 +636,7 @@ static int64_t play(Heap *heap, const Run *run, int *wrong) {
         }
         int32_t block = held[tensor];
         int64_t size = run->sizes[tensor];
-        run->charged[event] = 0;
-        run->addresses[event] = -1;
+        tell(run, event, 0, -1);
         if (run->signs[event] > 0) {
             if (block != NOTHING) {
                 *wrong = 1;
@@ -642,11 +648,9 @@ static int64_t play(Heap *heap, const Run *run, int *wrong) {
             block = take_for(heap, (int32_t)run->pools[tensor], size, run->segments[tensor]);
             if (block == NOTHING) break;
             held[tensor] = block;
-            run->charged[event] = heap->blocks[block].size;
-            run->addresses[event] = heap->blocks[block].address;
+            tell(run, event, heap->blocks[block].size, heap->blocks[block].address);
         } else if (block != NOTHING) {
-            run->charged[event] = -heap->blocks[block].size;
-            run->addresses[event] = heap->blocks[block].address;
+            tell(run, event, -heap->blocks[block].size, heap->blocks[block].address);
             if (run->returns != NULL && run->returns[event] > event) wait_for(heap, block, run->returns[event]);
             else give(heap, block);
             held[tensor] = NOTHING;
@@ -711,7 +715,7 @@ static PyObject *replay(PyObject *self, PyObject *args) {
     memset(&heap, 0, sizeof heap);
     for (; open < INPUTS + OUTPUTS; open++) {
         views[open].obj = NULL;
-        if (given[open] == Py_None) continue; /* no returns */
+        if (given[open] == Py_None) continue; /* no returns, or nothing told */
         int flags = open < INPUTS ? PyBUF_SIMPLE : PyBUF_WRITABLE;
         if (PyObject_GetBuffer(given[open], &views[open], flags) < 0) goto done;
         data[open] = views[open].buf;
@@ -720,7 +724,8 @@ static PyObject *replay(PyObject *self, PyObject *args) {
     /* signs, tensors, sizes, segment sizes, pools, least rests and pages of pools, returns; charged, addresses */
     Run run = {data[0], data[1], data[2], data[3], data[4], data[7], (int64_t *)data[8], (int64_t *)data[9],
                lengths[0], lengths[2], lengths[5]};
-    if (lengths[1] != run.events || lengths[8] != run.events || lengths[9] != run.events ||
+    int told = run.charged != NULL && run.addresses != NULL, silent = run.charged == NULL && run.addresses == NULL;
+    if (lengths[1] != run.events || !(silent || (told && lengths[8] == run.events && lengths[9] == run.events)) ||
         (run.returns != NULL && lengths[7] != run.events) || lengths[3] != run.num_tensors ||
         lengths[4] != run.num_tensors || lengths[6] != run.num_pools || run.num_tensors > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "arrays of a run differ in length");
@@ -770,7 +775,7 @@ static PyMethodDef methods[] = {
 };
 
 /* What compiled.py gives and takes; another number than its own is a build of other source. */
-static int told(PyObject *module) { return PyModule_AddIntConstant(module, "INTERFACE", 2); }
+static int told(PyObject *module) { return PyModule_AddIntConstant(module, "INTERFACE", 3); }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, told}, {0, NULL}};
 

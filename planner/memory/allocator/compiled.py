@@ -26,7 +26,7 @@ try:
 except ImportError:
     _blocks = None
 
-_INTERFACE = 2
+_INTERFACE = 3
 """Of `_blocks.replay`; what was built from other source is left alone."""
 COMPILED = getattr(_blocks, "INTERFACE", None) == _INTERFACE
 """Whether the compiled heap is there."""
@@ -71,21 +71,19 @@ class CompiledRun:
 
     def peak_reserved(self, *, descending_addresses: bool, returns: IntArray | None) -> int:
         """Most that is taken from a device without limit, and nothing else."""
-        _, _, calls, _, _ = self._run(
-            None, descending_addresses, returns, np.empty((2, self.num_events), dtype=np.int64)
-        )
+        _, _, calls, _, _ = self._run(None, descending_addresses, returns, None)
         return int(np.cumsum(_rows(calls, 4)[:, 1]).max(initial=0))
 
     def _run(
-        self, capacity: int | None, descending_addresses: bool, returns: IntArray | None, told: IntArray
+        self, capacity: int | None, descending_addresses: bool, returns: IntArray | None, told: IntArray | None
     ) -> tuple[int, int, bytes, bytes, bytes]:
-        """`told` takes each event's block, its bytes and its address [2, events]."""
+        """`told` takes each event's block, its bytes and its address [2, events]; None: nobody asks."""
         device = NEVER if capacity is None else capacity
         # Of ranges the process's limit is asked before anything is mapped, the device's page by page.
         limit = device_limit(self._settings, None if self._settings.expandable_segments else capacity)
         behind = None if returns is None else _flat(returns)
         played: tuple[int, int, bytes, bytes, bytes] = _blocks.replay(
-            *self._arrays, behind, told[0], told[1], limit, device, descending_addresses
+            *self._arrays, behind, *((None, None) if told is None else told), limit, device, descending_addresses
         )
         return played
 

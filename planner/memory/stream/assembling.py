@@ -37,7 +37,7 @@ def assembled(
     if placed.waits:
         assert streams is not None, "whatever waits, waits for a stream"
         waiting = waiting or Waiting.of(placed.waits, streams)
-    ordered = lead = None
+    ordered = returns = history = None
     if waiting is None and like_others:
         known, key = _orders(trace), _key(placed, num_passes, pass_segments)
         if key not in known:
@@ -45,7 +45,11 @@ def assembled(
         ordered = known[key]
     else:
         ordered, at, order = _ordered(trace, base(), pass_segments, traced, placed)
-        lead = None if waiting is None else _Order(at, order, len(placed.at))
+        if waiting is not None:
+            lead = _Order(at, order, len(placed.at))
+            moments = np.append(lead.behind(waiting.moments), lead.count)  # NEVER is the last one
+            returns = _narrow(_returns(waiting, lead, moments), np.int32)
+            history = None if streams is None else _history(waiting, lead, moments, streams)
     return RankStream(
         trace=trace,
         num_passes=num_passes,
@@ -53,8 +57,8 @@ def assembled(
         event_tensor=ordered.tensor,
         event_segment=ordered.segment,
         event_in_backward=ordered.in_backward,
-        event_return=None if waiting is None or lead is None else _narrow(_returns(waiting, lead), np.int32),
-        history=None if waiting is None or lead is None or streams is None else _history(waiting, lead, streams),
+        event_return=returns,
+        history=history,
         step_segments=tuple(steps),
         fixed=np.concatenate([np.tile(trace.bytes_fixed, num_passes), column(placed.fixed)]),
         per_sample=np.concatenate([np.tile(trace.bytes_per_sample, num_passes), _sparse(placed.per_sample, own)]),
@@ -149,23 +153,20 @@ class _Order:
         return np.searchsorted(self._number, first)
 
 
-def _returns(waiting: Waiting, order: _Order) -> IntArray:
-    """Position of the first event behind each return, for every event in its place; by itself where none waits."""
+def _returns(waiting: Waiting, order: _Order, moments: IntArray) -> IntArray:
+    """Position of the first event behind each return, for every event in its place; by itself where none waits.
+
+    `moments`: the first event behind each, and the end of all."""
     returns = np.tile(np.arange(order.count), (len(RUNS_AHEAD), 1))
-    frees = order.of_placed(waiting.events)
-    for schedule in RUNS_AHEAD:
-        until = waiting.until[schedule]
-        never = until[:, 1] < 0
-        returns[schedule, frees[never]] = order.count
-        returns[schedule, frees[~never]] = order.behind(until[~never])
+    returns[:, order.of_placed(waiting.events)] = moments[waiting.until]
     return returns
 
 
-def _history(waiting: Waiting, order: _Order, streams: DeviceStreams) -> History:
+def _history(waiting: Waiting, order: _Order, moments: IntArray, streams: DeviceStreams) -> History:
     freed = np.full(streams.log.frees, -1)
     known = waiting.freed >= 0
     freed[waiting.freed[known]] = order.of_placed(waiting.events[known])
-    return History(log=streams.log, freed=freed, moments=np.append(order.behind(waiting.moments), order.count))
+    return History(log=streams.log, freed=freed, moments=moments)
 
 
 def among(segments: IntArray, wanted: Sequence[int]) -> NDArray[np.bool_]:

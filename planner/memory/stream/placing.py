@@ -60,8 +60,8 @@ class Waiting:
     freed: IntArray
     """Which of the frees that the streams have queued each is."""
     until: IntArray
-    """[schedules, frees, 2]: moments; of a block that is not back before the allocator itself waits for the device the
-    number is -1."""
+    """[schedules, frees]: numbers of moments; NEVER for a block that is not back before the allocator itself waits for
+    the device."""
     moments: IntArray
     """[moments, 2]: those of the streams."""
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_plan.planner.memory.lead.history import History
-from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams, Schedule
+from gpu_plan.planner.memory.schedule import NEVER, RUNS_AHEAD, DeviceStreams, Schedule
 from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Point, point
 from gpu_plan.planner.memory.stream.rank import RankStream
@@ -103,8 +103,9 @@ def test_a_block_serves_again_before_the_first_event_behind_its_moment(
         handle = builder.alloc(point(*freed), 512, Category.TEMPORARY, LABEL)
         waiting.append((int(handle), *builder.moment(point(*back))))
         builder.free(point(*freed), handle, streams.free(0))
-    until = np.full((len(RUNS_AHEAD), len(chosen), 2), -1)
-    until[Schedule.AHEAD] = [moment for _, *moment in waiting]
+    streams.moments = [(at, number) for _, at, number in waiting]
+    until = np.full((len(RUNS_AHEAD), len(chosen)), NEVER)
+    until[Schedule.AHEAD] = np.arange(len(chosen))
     with patch.object(streams, "until", lambda: until):
         stream, placed = builder.build(streams), builder._placed
     traced = len(stream.event_sign) - len(placed.at)

@@ -7,6 +7,7 @@ from gpu_plan.planner.memory.allocator.replay import AllocatorResult, replay, si
 from gpu_plan.planner.memory.schedule import (
     DEFAULT_STREAM,
     MAX_QUEUED_LAUNCHES,
+    NEVER,
     RUNS_AHEAD,
     DeviceStreams,
     Freed,
@@ -87,7 +88,7 @@ def test_blocks_wait_alike_in_what_is_compiled_and_in_plain_python(
 def known(streams: DeviceStreams, freed: Freed) -> dict[Schedule, Moment]:
     """Since when the host knows that a block is done with, by schedule."""
     until = streams.until()[:, freed].tolist()
-    return {schedule: (at, number) for schedule, (at, number) in zip(RUNS_AHEAD, until, strict=True) if number >= 0}
+    return {one: streams.moments[moment] for one, moment in zip(RUNS_AHEAD, until, strict=True) if moment != NEVER}
 
 
 def test_what_an_event_stands_behind_is_known_on_every_stream() -> None:

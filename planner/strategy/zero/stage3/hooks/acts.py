@@ -98,9 +98,9 @@ class Acts:
         if not len(events):
             return
         placed = np.append(np.concatenate(self._placed), self._builder.num_placed)
-        until, moments = self._script.until[:, waits].copy(), self._script.moments.copy()
-        until[..., 1] = np.where(until[..., 1] < 0, -1, placed[until[..., 1]])
+        moments = self._script.moments.copy()
         moments[:, 1] = placed[moments[:, 1]]
+        until = self._script.until[:, waits]
         self._builder.wait_each(Waiting(events=events, freed=waits, until=until, moments=moments))
 
     def rests(self) -> list[Handle]:

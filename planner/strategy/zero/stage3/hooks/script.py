@@ -12,11 +12,12 @@ from copy import copy
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpu_plan.planner.memory.lead.until import NEVER, until
+from gpu_plan.planner.memory.lead.log import Log
+from gpu_plan.planner.memory.lead.until import until
 from gpu_plan.planner.memory.schedule import DeviceStreams
 from gpu_plan.planner.plain.among import among
 from gpu_plan.planner.plain.values import dataclass
@@ -35,6 +36,8 @@ AT_ONCE = -1
 """No wait: what is freed can be taken again at once."""
 
 
+Operators = Callable[[int, int], tuple[int, int]]
+"""Operators that issue something of so many parameters among so many ranks, fewest and most."""
 Act = tuple[int, int, int, int]
 """When, what, a number and one more, as what it is says; plain, for a rank has thousands. When is a number among the
 places that a walk comes by, until a trace says which points they are (`placed`)."""
@@ -54,6 +57,22 @@ REDUCED = 6
 """The bucket is done with."""
 
 
+class _Sent(NamedTuple):
+    """What the streams send, each a call."""
+
+    of: IntArray
+    """Parameters of all calls."""
+    starts: IntArray
+    """Where those of each begin [calls]."""
+    reduces: "NDArray[np.bool_]"
+    """Which of them are reduced."""
+    kinds: list[str]
+    ways: list[tuple[Operators, int]]
+    """Each that there is: how its operators follow, and from how many parameters."""
+    how: IntArray
+    """Which of them each call is."""
+
+
 @dataclass
 class Script:
     """Every act of a run of two iterations."""
@@ -63,12 +82,12 @@ class Script:
     """Acts of each pass, of what precedes a step and of what follows it, in the order in which they come."""
     streams: DeviceStreams = field(default_factory=DeviceStreams)
     """What was queued on the device's streams; its moments count acts."""
-    until: IntArray = field(default_factory=lambda: np.empty((0, 0, 2), dtype=np.int64))
-    """Of frees that wait, the moment from which on the block serves again [schedules, frees, 2]: a point, and a number
-    of acts; -1 for what never comes. Known of what is `placed`."""
+    until: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+    """Of frees that wait, the number of the moment from which on the block serves again [schedules, frees]. Known of
+    what is `placed`."""
     sized: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     """Acts whose elements follow from how far parameters are padded, and these parameters."""
-    sent: list[tuple[str, Callable[[int, int], tuple[int, int]], tuple[int, ...]]] = field(default_factory=list)
+    sent: list[tuple[str, Operators, tuple[int, ...]]] = field(default_factory=list)
     """What the streams send: its kind, how its operators follow from its parameters and the ranks, the parameters."""
     gathered: Counter[Gathered] = field(default_factory=Counter)
     """Since the last forward began."""
@@ -86,48 +105,61 @@ class Script:
         other.__dict__.update(columns=columns, moments=moments)
         other.streams = copy(self.streams)
         other.streams.log = log = replace(self.streams.log, launches=array("q", launches.tobytes()))
-        never = np.asarray([[0, NEVER]], dtype=np.int64)
-        other.until = np.concatenate([moments, never])[until(log)]
+        other.until = until(log)
         return other
 
     def among(self, parts: Partitions, ranks: int, dtype: str) -> "Script":
         """As so many ranks carry it out, whose parts these are."""
-        _ = self.tickets, self._sent  # the same of each, worked out once
+        _ = self.tickets, self._sent, self._calls  # the same of each, worked out once
         other, padded = copy(self), np.asarray(parts.share, dtype=np.int64) * ranks
         stored = padded * np.asarray(parts.scale, dtype=np.int64) if parts.scale else padded
         other.__dict__["columns"] = self._sized(padded, stored, np.asarray(parts.numel, dtype=np.int64))
-        reduces, gathers = padded.tolist().__getitem__, stored.tolist().__getitem__
-        log = replace(self.streams.log, sent=array("q"), messages={})
-        issued: dict[object, tuple[int, int]] = {}
-        for (kind, operators, parameters), size in zip(self.sent, self._sizes(padded, stored, dtype), strict=True):
-            message, how = log.messages.setdefault((kind, size), len(log.messages)), (operators, len(parameters))
-            if how not in issued:
-                issued[how] = operators(len(parameters), ranks)
-            log.sent.extend((message, *issued[how]))
         other.streams = copy(self.streams)
-        other.streams.log = log
-        other.gathers, other.reduced = Counter(), Counter()
-        for call, times in self.gathered.items():
-            elements = sum(map(gathers, call.parameters))
-            other.gathers[Gather(elements, call.backward, call.ahead, len(call.parameters))] += times
+        other.streams.log = self._log(padded, stored, ranks, dtype)
+        calls: Counter[tuple[int, bool, bool, int]] = Counter()
+        of, starts = self._calls
+        elements = np.add.reduceat(stored[of], starts).tolist() if len(of) else []
+        for (call, times), whole in zip(self.gathered.items(), elements, strict=True):
+            calls[whole, call.backward, call.ahead, len(call.parameters)] += times
+        other.gathers = Counter({Gather(*call): times for call, times in calls.items()})
+        reduces = padded.tolist().__getitem__
+        other.reduced = Counter()
         for bucket, times in self.bucketed.items():
             other.reduced[sum(map(reduces, bucket)), len(bucket)] += times
         return other
 
-    def _sizes(self, padded: IntArray, stored: IntArray, dtype: str) -> list[int]:
-        """Bytes of what the streams send; arguments as of `_sized`."""
+    def _log(self, padded: IntArray, stored: IntArray, ranks: int, dtype: str) -> Log:
+        """The streams' log with what they send among so many ranks; arguments as of `_sized`."""
         if not self.sent:
-            return []
-        of, starts, reduces = self._sent
+            return replace(self.streams.log, sent=array("q"), messages={})
+        of, starts, reduces, kinds, ways, how = self._sent
         sums = (np.add.reduceat(elements[of], starts) for elements in (padded, stored))
-        return list(nbytes_each(np.where(reduces, *sums), dtype).tolist())
+        sizes = nbytes_each(np.where(reduces, *sums), dtype).tolist()
+        messages: dict[tuple[str, int], int] = {}
+        named = [messages.setdefault(one, len(messages)) for one in zip(kinds, sizes, strict=True)]
+        issued = np.asarray([operators(parameters, ranks) for operators, parameters in ways], dtype=np.int64)
+        sent = np.column_stack([np.asarray(named, dtype=np.int64), issued[how]])
+        return replace(self.streams.log, sent=array("q", sent.tobytes()), messages=messages)
 
     @cached_property
-    def _sent(self) -> "tuple[IntArray, IntArray, NDArray[np.bool_]]":
-        """Of what the streams send: all parameters, where those of each begin, and whether it is reduced."""
-        counts = np.fromiter((len(one[2]) for one in self.sent), dtype=np.int64)
-        of = np.fromiter(chain.from_iterable(one[2] for one in self.sent), dtype=np.int64)
-        return of, np.cumsum(counts) - counts, np.asarray([one[0] == REDUCES for one in self.sent], dtype=np.bool_)
+    def _sent(self) -> "_Sent":
+        """What the streams send, in columns."""
+        counts = [len(parameters) for _, _, parameters in self.sent]
+        of = np.fromiter(chain.from_iterable(parameters for _, _, parameters in self.sent), dtype=np.int64)
+        ways: dict[tuple[Operators, int], int] = {}
+        pairs = ((operators, count) for (_, operators, _), count in zip(self.sent, counts, strict=True))
+        how = np.asarray([ways.setdefault(pair, len(ways)) for pair in pairs], dtype=np.int64)
+        kinds = [kind for kind, _, _ in self.sent]
+        reduces = np.asarray([kind == REDUCES for kind in kinds], dtype=np.bool_)
+        ends = np.cumsum(counts, dtype=np.int64)
+        return _Sent(of, ends - counts, reduces, kinds, list(ways), how)
+
+    @cached_property
+    def _calls(self) -> tuple[IntArray, IntArray]:
+        """Parameters of all that is gathered, and where those of each call begin."""
+        counts = np.asarray([len(call.parameters) for call in self.gathered], dtype=np.int64)
+        of = np.fromiter(chain.from_iterable(call.parameters for call in self.gathered), dtype=np.int64)
+        return of, np.cumsum(counts) - counts
 
     def _sized(self, padded: IntArray, stored: IntArray, numel: IntArray) -> IntArray:
         """The acts as [acts, 4], of parameters padded to so many elements, which take so many of the engine's type."""
