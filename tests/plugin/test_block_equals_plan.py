@@ -47,9 +47,9 @@ def test_the_second_step_of_a_block_is_the_second_step_of_the_plan(precision, tm
         streams["block"] = stream.live(1)
         return measured(stream, *rest)
 
-    def of_plan(self, judgement):
+    def of_plan(self, judgement, **how):
         streams["plan"] = judgement.plan.stream.live(judgement.batch.micro_batch)
-        return simulated(self, judgement)
+        return simulated(self, judgement, **how)
 
     monkeypatch.setattr(block_capture, "block_memory", of_block)
     monkeypatch.setattr(Evaluator, "simulate", of_plan)

@@ -155,7 +155,7 @@ async def test_a_configuration_that_the_search_has_not_is_a_row_of_its_own():
 async def test_a_reason_that_is_cut_says_so():
     app = app_of(Canned())
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: settled(app))
+        await until(pilot, lambda: settled(app) and " OOM " in screen_text(app))
         lines = [line.rstrip() for line in screen_text(app).splitlines() if " OOM " in line]
         assert len(lines) > 3
         assert all(line.endswith("…") or line.endswith("batch of 64") for line in lines), lines
