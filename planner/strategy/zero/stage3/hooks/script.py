@@ -7,7 +7,7 @@ alone carry out one script. How many ranks there are says how far parameters are
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import field, replace
 from functools import cached_property
@@ -144,31 +144,26 @@ class Script:
     @cached_property
     def _sent(self) -> "_Sent":
         """What the streams send, in columns."""
-        counts = [len(parameters) for _, _, parameters in self.sent]
-        of = np.fromiter(chain.from_iterable(parameters for _, _, parameters in self.sent), dtype=np.int64)
+        of, starts, _ = _together([parameters for _, _, parameters in self.sent])
         ways: dict[tuple[Operators, int], int] = {}
-        pairs = ((operators, count) for (_, operators, _), count in zip(self.sent, counts, strict=True))
+        pairs = ((operators, len(parameters)) for _, operators, parameters in self.sent)
         how = np.asarray([ways.setdefault(pair, len(ways)) for pair in pairs], dtype=np.int64)
         kinds = [kind for kind, _, _ in self.sent]
         reduces = np.asarray([kind == REDUCES for kind in kinds], dtype=np.bool_)
-        ends = np.cumsum(counts, dtype=np.int64)
-        return _Sent(of, ends - counts, reduces, kinds, list(ways), how)
+        return _Sent(of, starts, reduces, kinds, list(ways), how)
 
     @cached_property
     def _calls(self) -> tuple[IntArray, IntArray]:
         """Parameters of all that is gathered, and where those of each call begin."""
-        counts = np.asarray([len(call.parameters) for call in self.gathered], dtype=np.int64)
-        of = np.fromiter(chain.from_iterable(call.parameters for call in self.gathered), dtype=np.int64)
-        return of, np.cumsum(counts) - counts
+        of, starts, _ = _together([call.parameters for call in self.gathered])
+        return of, starts
 
     def _sized(self, padded: IntArray, stored: IntArray, numel: IntArray) -> IntArray:
         """The acts as [acts, 4], of parameters padded to so many elements, which take so many of the engine's type."""
         columns = self.columns.copy()
         if self.sized:
             acts, groups = zip(*self.sized, strict=True)
-            of = np.fromiter(chain.from_iterable(groups), dtype=np.int64)
-            counts = np.fromiter(map(len, groups), dtype=np.int64)
-            starts = np.cumsum(counts) - counts
+            of, starts, counts = _together(groups)
             reduced = np.add.reduceat(padded[of], starts)
             # One evenly divided gradient is reduced in place.
             in_place = (counts == 1) & (reduced == np.add.reduceat(numel[of], starts))
@@ -196,3 +191,10 @@ class Script:
         """Ends a section."""
         start = self.sections[-1].stop if self.sections else 0
         self.sections.append(range(start, len(self.acts)))
+
+
+def _together(groups: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray, IntArray]:
+    """All parameters of these groups, where those of each begin, and how many they are."""
+    of = np.fromiter(chain.from_iterable(groups), dtype=np.int64)
+    counts = np.fromiter(map(len, groups), dtype=np.int64, count=len(groups))
+    return of, np.cumsum(counts) - counts, counts
