@@ -74,7 +74,7 @@ def counting() -> Iterator[Counter[str]]:
         open_.enter_context(counted(builder, "assembled", laid_out))
         open_.enter_context(counted(Evaluator, "_judge", judged))
         open_.enter_context(counted(replay.Run, "_played", replayed))
-        open_.enter_context(counted(compiled.CompiledRun, "peak_reserved", replayed))
+        open_.enter_context(counted(compiled.CompiledRun, "taken", replayed))
         if "torch" in sys.modules or _traces():
             from gpu_plan.planner.trace.tracer import Tracer
 

@@ -25,7 +25,7 @@ from benchmarks.answers.counts import JOBS, counting
 from benchmarks.places import RESULTS
 from gpu_plan.planner.job.run import run_job
 from gpu_plan.planner.memory.allocator.compiled import CompiledRun
-from gpu_plan.planner.memory.allocator.replay import AllocatorResult, Run
+from gpu_plan.planner.memory.allocator.replay import AllocatorResult, Run, Taken
 from gpu_plan.planner.options.request import Request
 
 RANDOM_MODELS = 24
@@ -117,21 +117,27 @@ def compiled(job: str) -> dict[str, int]:
 @contextmanager
 def _again(found: Counter[str]) -> Iterator[None]:
     """Every run of the compiled allocator that happens meanwhile, made again and compared."""
-    real_result, real_peak = Run.result, Run.peak_reserved
+    real_result, real_taken = Run.result, Run.taken
 
     def result(run: Run, capacity: int | None, descending: bool, returns: Any) -> AllocatorResult:
         made = real_result(run, capacity, descending, returns)
         _compare(run, made, capacity, descending, returns, found)
         return made
 
-    def peak(run: Run, descending: bool, returns: Any) -> int:
-        made = real_peak(run, descending, returns)
-        whole = real_result(run, None, descending, returns)
-        assert whole.peak_reserved_bytes == made
-        _compare(run, whole, None, descending, returns, found)
+    def taken(run: Run, capacity: int | None, descending: bool, returns: Any, blocks: Any = None) -> Taken:
+        made = real_taken(run, capacity, descending, returns, blocks)
+        whole = real_result(run, capacity, descending, returns)
+        assert (made.event.tolist(), made.change.tolist()) == (
+            whole.driver.event.tolist(),
+            whole.driver.change.tolist(),
+        )
+        assert (made.peak_reserved_bytes, made.reserved_at_end) == (whole.peak_reserved_bytes, whole.reserved_at_end)
+        assert (made.retried_at, made.complete) == (whole.retried_at, whole.oom_at is None)
+        assert blocks is None or np.array_equal(blocks, whole.block_bytes(len(blocks)))
+        _compare(run, whole, capacity, descending, returns, found)
         return made
 
-    with patch.object(Run, "result", result), patch.object(Run, "peak_reserved", peak):
+    with patch.object(Run, "result", result), patch.object(Run, "taken", taken):
         yield
 
 

@@ -1,6 +1,6 @@
 """What one rank takes of its device, and the verdict on it: the same for a training step and for a generation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import cache, partial
 from typing import TypeVar
@@ -8,8 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from gpu_plan.planner.memory.allocator.compiled import COMPILED
-from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS, Runs
-from gpu_plan.planner.memory.allocator.result import AllocatorResult
+from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS, Runs, Taken
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.lead.pace import Paces
 from gpu_plan.planner.memory.overheads import Term, cached_blocks
@@ -151,6 +150,7 @@ class DeviceUse:
         return min(high, max(self.device_bytes, self.used_low_bytes, self._expected_tensors))
 
 
+T = TypeVar("T")
 Use = TypeVar("Use", bound=DeviceUse)
 
 
@@ -175,8 +175,12 @@ def simulated(
 
     runs = Runs(stream, micro_batch, settings)
     ahead = stream.returns(Schedule.AHEAD)
-    free = runs.result(returns=ahead)
-    reserved, blocks = free.peak_reserved_bytes, free.block_bytes(len(stream.fixed))
+    free, blocks = runs.charged(ahead)
+    reserved = free.peak_reserved_bytes
+
+    def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
+        long = COMPILED and len(stream.event_sign) > _LONG
+        return at_once(calls) if long else [call() for call in calls]
 
     @cache
     def possible() -> list[IntArray | None]:
@@ -192,11 +196,9 @@ def simulated(
         def peak(returns: IntArray | None, descending_addresses: bool) -> int:
             if returns is ahead and not descending_addresses:
                 return reserved
-            return again.peak_reserved(returns=returns, descending_addresses=descending_addresses)
+            return again.taken(returns=returns, descending_addresses=descending_addresses).peak_reserved_bytes
 
-        calls = [partial(peak, returns, descending) for returns in possible() for descending in _ORDERS]
-        long = COMPILED and len(stream.event_sign) > _LONG
-        peaks = at_once(calls) if long else [call() for call in calls]
+        peaks = side_by_side([partial(peak, returns, descending) for returns in possible() for descending in _ORDERS])
         return min(peaks), max(peaks)
 
     exact = replace(
@@ -207,25 +209,27 @@ def simulated(
     if exact.high_bytes <= exact.capacity_bytes or not pressed:
         return exact, blocks
     room = exact.capacity_bytes - sum(term.low for term in exact.terms)
-    limited = runs.result(returns=ahead, capacity=room)
+    limited = runs.taken(returns=ahead, capacity=room)
 
     @cache
     def extremes_under_pressure() -> tuple[int, int]:
         again = Runs(stream, micro_batch, settings)
-        others = [
-            again.result(returns=returns, descending_addresses=descending_addresses, capacity=room)
-            for returns in possible()
-            for descending_addresses in _ORDERS
-            if returns is not ahead or descending_addresses
-        ]
+        others = side_by_side(
+            [
+                partial(again.taken, returns=returns, descending_addresses=descending_addresses, capacity=room)
+                for returns in possible()
+                for descending_addresses in _ORDERS
+                if returns is not ahead or descending_addresses
+            ]
+        )
         return _after_retries([limited, *others], stream, room)
 
     assert exact.simulated is not None
     under_pressure = replace(
         exact.simulated,
-        reserved_under_pressure=limited.peak_reserved_bytes if limited.oom_at is None else None,
-        retries=limited.num_alloc_retries,
-        extremes=extremes_under_pressure if limited.num_alloc_retries and limited.oom_at is None else extremes,
+        reserved_under_pressure=limited.peak_reserved_bytes if limited.complete else None,
+        retries=len(limited.retried_at),
+        extremes=extremes_under_pressure if limited.retried_at and limited.complete else extremes,
     )
     return replace(exact, simulated=under_pressure), blocks
 
@@ -252,7 +256,7 @@ def _possible(stream: RankStream, paces: Paces | None) -> list[IntArray | None]:
     return [*stream.history.possible(paces, queued, [other for other in others if other is not None])]
 
 
-def _after_retries(limited: list[AllocatorResult], stream: RankStream, room: int) -> tuple[int, int]:
+def _after_retries(limited: list[Taken], stream: RankStream, room: int) -> tuple[int, int]:
     """What stays reserved by a run that gave cached memory back; `room` is what it found.
 
     One that does so once, on its way into the second iteration, settles at what it then needs; one that does so in
@@ -261,20 +265,20 @@ def _after_retries(limited: list[AllocatorResult], stream: RankStream, room: int
     memory was given back.
     """
     least, most = [], []
-    for result in (result for result in limited if result.oom_at is None):
+    for result in (result for result in limited if result.complete):
         recurs = _recurs(result, stream)
         least.append(room - _least_refused(result) if recurs else result.reserved_at_end)
         most.append(result.peak_reserved_bytes if recurs else result.reserved_at_end)
     return min(least), max(most)
 
 
-def _least_refused(result: AllocatorResult) -> int:
+def _least_refused(result: Taken) -> int:
     """Bytes of the smallest segment that was refused at first."""
-    event, change = result.driver.event, result.driver.change
-    return int(change[np.isin(event, result.retried_at) & (change > 0)].min())
+    refused = np.isin(result.event, result.retried_at) & (result.change > 0)
+    return int(result.change[refused].min())
 
 
-def _recurs(result: AllocatorResult, stream: RankStream) -> bool:
+def _recurs(result: Taken, stream: RankStream) -> bool:
     """Whether memory was given back in the first iteration and again in the second."""
     first = int(np.searchsorted(stream.event_segment, stream.step_segments[0], side="right"))
     return {event < first for event in result.retried_at} == {True, False}

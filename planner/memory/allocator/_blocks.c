@@ -21,11 +21,16 @@
 #define ON_SHELF 64             /* free blocks on one shelf at most */
 
 typedef struct {
+    int32_t shelf, item;
+} Place;
+
+typedef struct {
     int64_t address, size;
     int32_t before, after; /* neighbours in the segment */
     int32_t pool;
     int32_t free;
     int32_t segment;
+    Place at; /* on the shelves when it was put there: others come and go, so that it lies near by */
 } Block;
 
 typedef struct {
@@ -45,10 +50,6 @@ typedef struct {
 } Shelf;
 
 typedef struct {
-    int32_t shelf, item;
-} Place;
-
-typedef struct {
     int64_t address, size;
 } Hole;
 
@@ -63,9 +64,15 @@ typedef struct {
 } Pool;
 
 typedef struct {
-    int64_t event;
-    int32_t block;
+    int32_t event, block;
 } Waiting;
+
+/* What is the same of all tensors of one size in one pool. */
+typedef struct {
+    int64_t size, segment; /* bytes of the block, and of the segment that is taken for it where none is cached */
+    int32_t pool;
+    Place at; /* where a block for it was found last */
+} Class;
 
 typedef struct {
     int64_t event, change, address, pool;
@@ -134,6 +141,20 @@ static Place place(const Pool *pool, int64_t size, int64_t address) {
     return (Place){low, first};
 }
 
+/* The same, looked for from a place on where it is likely: sizes come again and again, and little changes meanwhile. Of a
+ * search by halves most of the time goes to guessing wrong which half it is. */
+static Place near(const Pool *pool, Place at, int64_t size, int64_t address) {
+    if (at.shelf >= pool->num_shelves) return place(pool, size, address);
+    const Shelf *shelf = &pool->shelves[at.shelf];
+    if (at.shelf + 1 < pool->num_shelves && precedes(shelf->size, shelf->address, size, address)) return place(pool, size, address);
+    if (at.shelf && !precedes(shelf[-1].size, shelf[-1].address, size, address)) return place(pool, size, address);
+    int32_t item = at.item < shelf->count ? at.item : shelf->count;
+    const Free *free = shelf->free;
+    while (item < shelf->count && precedes(free[item].size, free[item].address, size, address)) item++;
+    while (item && !precedes(free[item - 1].size, free[item - 1].address, size, address)) item--;
+    return (Place){at.shelf, item};
+}
+
 /* The free block at a place; NULL behind the last one. */
 static const Free *free_at(const Pool *pool, Place at) {
     if (at.shelf >= pool->num_shelves || at.item >= pool->shelves[at.shelf].count) return NULL;
@@ -178,13 +199,14 @@ static Shelf *new_shelf(Heap *heap, Pool *pool, int32_t at) {
     return shelf;
 }
 
-static void inserted(Heap *heap, Pool *pool, Place at, Free made) {
+/* Where it then lies. */
+static Place inserted(Heap *heap, Pool *pool, Place at, Free made) {
     Shelf *shelf = pool->num_shelves ? &pool->shelves[at.shelf] : new_shelf(heap, pool, 0);
-    if (shelf == NULL) return;
+    if (shelf == NULL) return at;
     if (shelf->count == ON_SHELF) {
         /* Half of a full shelf, the larger ones, goes to a new one. */
         Shelf *other = new_shelf(heap, pool, at.shelf + 1);
-        if (other == NULL) return;
+        if (other == NULL) return at;
         shelf = other - 1;
         other->count = ON_SHELF / 2;
         shelf->count = ON_SHELF - other->count;
@@ -193,6 +215,7 @@ static void inserted(Heap *heap, Pool *pool, Place at, Free made) {
         name(shelf);
         if (at.item > shelf->count) {
             at.item -= shelf->count;
+            at.shelf++;
             shelf = other;
         }
     }
@@ -200,18 +223,19 @@ static void inserted(Heap *heap, Pool *pool, Place at, Free made) {
     shelf->free[at.item] = made;
     shelf->count++;
     name(shelf);
+    return at;
 }
 
 static void put(Heap *heap, int32_t index) {
     Block *block = &heap->blocks[index];
     Pool *pool = &heap->pools[block->pool];
-    inserted(heap, pool, place(pool, block->size, block->address), (Free){block->size, block->address, index});
+    block->at = inserted(heap, pool, place(pool, block->size, block->address), (Free){block->size, block->address, index});
     if (!heap->broken) block->free = 1;
 }
 
 static Place found(const Heap *heap, int32_t index) {
     const Block *block = &heap->blocks[index];
-    return place(&heap->pools[block->pool], block->size, block->address);
+    return near(&heap->pools[block->pool], block->at, block->size, block->address);
 }
 
 static void take(Heap *heap, int32_t index) {
@@ -225,17 +249,17 @@ static void changed(Heap *heap, Place at, int32_t index) {
     Block *block = &heap->blocks[index];
     Pool *pool = &heap->pools[block->pool];
     Free made = {block->size, block->address, index};
-    Place to = place(pool, block->size, block->address);
+    Place to = near(pool, at, block->size, block->address);
     if (to.shelf == at.shelf) {
         Shelf *shelf = &pool->shelves[at.shelf];
         Free *free = shelf->free;
         if (to.item > at.item) {
-            to.item--;
-            memmove(free + at.item, free + at.item + 1, (size_t)(to.item - at.item) * sizeof(Free));
-        } else memmove(free + to.item + 1, free + to.item, (size_t)(at.item - to.item) * sizeof(Free));
+            if (--to.item > at.item) memmove(free + at.item, free + at.item + 1, (size_t)(to.item - at.item) * sizeof(Free));
+        } else if (to.item < at.item) memmove(free + to.item + 1, free + to.item, (size_t)(at.item - to.item) * sizeof(Free));
         free[to.item] = made;
-        name(shelf);
+        if (to.item + 1 == shelf->count || at.item + 1 == shelf->count) name(shelf);
         block->free = 1;
+        block->at = to;
         return;
     }
     removed(pool, at);
@@ -323,7 +347,7 @@ static void give(Heap *heap, int32_t index) {
     else put(heap, index);
 }
 
-static void wait_for(Heap *heap, int32_t block, int64_t event) {
+static void wait_for(Heap *heap, int32_t block, int32_t event) {
     heap->waiting = grown32(heap, heap->waiting, &heap->room_waiting, heap->num_waiting, sizeof(Waiting));
     if (heap->broken) return;
     int32_t at = heap->num_waiting++;
@@ -422,7 +446,7 @@ static void unmap_pages(Heap *heap, int32_t pool_index) {
         if (end > last) {
             int32_t rest = new_block(heap);
             if (rest == NOTHING) break;
-            heap->blocks[rest] = (Block){last, end - last, NOTHING, NOTHING, pool_index, 0, NOTHING};
+            heap->blocks[rest] = (Block){last, end - last, NOTHING, NOTHING, pool_index, 0, NOTHING, {0, 0}};
             linked(heap, rest, index);
             put(heap, rest);
         }
@@ -485,7 +509,7 @@ static int32_t map_from(Heap *heap, int32_t pool_index, int32_t index, int64_t a
     else {
         int32_t made = new_block(heap);
         if (made == NOTHING) return NOTHING;
-        heap->blocks[made] = (Block){address, 0, NOTHING, NOTHING, pool_index, 0, NOTHING};
+        heap->blocks[made] = (Block){address, 0, NOTHING, NOTHING, pool_index, 0, NOTHING, {0, 0}};
         linked(heap, made, index);
         index = made;
     }
@@ -567,14 +591,16 @@ static int32_t obtain(Heap *heap, int32_t pool, int64_t nbytes) {
     segment->size = nbytes;
     segment->first = index;
     Block *block = &heap->blocks[index];
-    *block = (Block){address, nbytes, NOTHING, NOTHING, pool, 0, heap->num_segments++};
+    *block = (Block){address, nbytes, NOTHING, NOTHING, pool, 0, heap->num_segments++, {0, 0}};
     record(heap, nbytes, address, pool);
     return index;
 }
 
-static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t segment_size) {
+static int32_t take_for(Heap *heap, Class *class) {
+    int32_t pool_index = class->pool;
+    int64_t size = class->size;
     Pool *pool = &heap->pools[pool_index];
-    Place at = place(pool, size, INT64_MIN);
+    Place at = class->at = near(pool, class->at, size, INT64_MIN);
     const Free *best = free_at(pool, at);
     while (pool->page && best != NULL) {
         const Free *next = free_at(pool, behind(pool, at));
@@ -586,7 +612,7 @@ static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t se
     int32_t index;
     if (cached) index = best->block;
     else {
-        index = pool->page ? expanded(heap, pool_index, size, segment_size) : obtain(heap, pool_index, segment_size);
+        index = pool->page ? expanded(heap, pool_index, size, class->segment) : obtain(heap, pool_index, class->segment);
         if (index == NOTHING) return NOTHING;
     }
     int64_t rest = heap->blocks[index].size - size;
@@ -598,7 +624,7 @@ static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t se
     int32_t cut = new_block(heap);
     if (cut == NOTHING) return NOTHING;
     Block *block = &heap->blocks[index];
-    heap->blocks[cut] = (Block){block->address + size, rest, NOTHING, NOTHING, pool_index, 0, block->segment};
+    heap->blocks[cut] = (Block){block->address + size, rest, NOTHING, NOTHING, pool_index, 0, block->segment, {0, 0}};
     block->size = size;
     linked(heap, cut, index);
     if (cached) changed(heap, at, cut);
@@ -607,9 +633,11 @@ static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t se
 }
 
 typedef struct {
-    const int64_t *signs, *tensors, *sizes, *segments, *pools, *returns;
-    int64_t *charged, *addresses; /* NULL: not told */
-    int64_t events, num_tensors, num_pools;
+    const int8_t *signs;
+    const int32_t *tensors, *class_of, *returns;
+    int64_t *charged, *addresses; /* of events; NULL: not told */
+    int64_t *blocks;              /* of tensors: bytes of the last one; NULL: not told */
+    int64_t events, num_tensors, num_classes;
 } Run;
 
 /* Nobody asks where only the most is wanted. */
@@ -620,7 +648,7 @@ static void tell(const Run *run, int64_t event, int64_t charged, int64_t address
 }
 
 /* Events handled; `wrong` is set to 1 where a tensor is allocated twice, 2 where it is freed without being alive. */
-static int64_t play(Heap *heap, const Run *run, int *wrong) {
+static int64_t play(Heap *heap, const Run *run, Class *classes, int *wrong) {
     int32_t *held = malloc((size_t)(run->num_tensors + 1) * sizeof(int32_t));
     if (held == NULL) {
         heap->broken = 1;
@@ -629,32 +657,33 @@ static int64_t play(Heap *heap, const Run *run, int *wrong) {
     memset(held, 0xFF, (size_t)(run->num_tensors + 1) * sizeof(int32_t));
     int64_t event = 0;
     for (; event < run->events && !heap->broken; event++) {
-        int64_t tensor = run->tensors[event];
-        if (tensor < 0 || tensor >= run->num_tensors || run->pools[tensor] < 0 || run->pools[tensor] >= run->num_pools) {
+        int32_t tensor = run->tensors[event];
+        if (tensor < 0 || tensor >= run->num_tensors || run->class_of[tensor] < 0 || run->class_of[tensor] >= run->num_classes) {
             *wrong = 3;
             break;
         }
         int32_t block = held[tensor];
-        int64_t size = run->sizes[tensor];
+        Class *class = &classes[run->class_of[tensor]];
         tell(run, event, 0, -1);
         if (run->signs[event] > 0) {
             if (block != NOTHING) {
                 *wrong = 1;
                 break;
             }
-            if (!size) continue;
+            if (!class->size) continue;
             heap->clock = event;
             if (heap->num_waiting && heap->waiting[0].event <= event) settle(heap, event);
-            block = take_for(heap, (int32_t)run->pools[tensor], size, run->segments[tensor]);
+            block = take_for(heap, class);
             if (block == NOTHING) break;
             held[tensor] = block;
             tell(run, event, heap->blocks[block].size, heap->blocks[block].address);
+            if (run->blocks != NULL) run->blocks[tensor] = heap->blocks[block].size;
         } else if (block != NOTHING) {
             tell(run, event, -heap->blocks[block].size, heap->blocks[block].address);
             if (run->returns != NULL && run->returns[event] > event) wait_for(heap, block, run->returns[event]);
             else give(heap, block);
             held[tensor] = NOTHING;
-        } else if (size) {
+        } else if (class->size) {
             *wrong = 2;
             break;
         }
@@ -695,56 +724,124 @@ static void begin_ranges(Heap *heap, const int64_t *pages) {
     }
 }
 
-#define INPUTS 8
-#define OUTPUTS 2
+/* Which tensors ask for the same: `of` each its class, `firsts` a tensor of each class; how many, -1 without memory. */
+static int32_t classified(const int64_t *sizes, const int64_t *streams, int64_t count, int32_t *of, int32_t *firsts) {
+    uint64_t room = 64;
+    while (room < 2 * (uint64_t)count) room *= 2;
+    int32_t *slots = malloc((size_t)room * sizeof(int32_t)), known = 0;
+    if (slots == NULL) return -1;
+    memset(slots, 0xFF, (size_t)room * sizeof(int32_t));
+    for (int64_t tensor = 0; tensor < count; tensor++) {
+        int64_t size = sizes[tensor], stream = streams == NULL ? 0 : streams[tensor];
+        uint64_t slot = (((uint64_t)size + (uint64_t)stream) * 0x9E3779B97F4A7C15u) >> 20 & (room - 1);
+        while (slots[slot] != NOTHING) {
+            int32_t first = firsts[slots[slot]];
+            if (sizes[first] == size && (streams == NULL || streams[first] == stream)) break;
+            slot = (slot + 1) & (room - 1);
+        }
+        if (slots[slot] == NOTHING) {
+            firsts[known] = (int32_t)tensor;
+            slots[slot] = known++;
+        }
+        of[tensor] = slots[slot];
+    }
+    free(slots);
+    return known;
+}
+
+/* Arrays of a call as they lie; 0 with an error set. */
+static int opened(PyObject **objects, Py_buffer *views, int count, int first_output) {
+    for (int at = 0; at < count; at++) views[at].obj = NULL;
+    for (int at = 0; at < count; at++) {
+        views[at].buf = NULL;
+        views[at].len = 0;
+        if (objects[at] == Py_None) continue; /* no returns, or nothing told */
+        if (PyObject_GetBuffer(objects[at], &views[at], at < first_output ? PyBUF_SIMPLE : PyBUF_WRITABLE) < 0) return 0;
+    }
+    return 1;
+}
+
+static void closed(Py_buffer *views, int count) {
+    for (int at = 0; at < count; at++)
+        if (views[at].obj != NULL) PyBuffer_Release(&views[at]);
+}
+
+/* Sizes and streams of tensors (None: one stream), and where the class of each goes; gives a tensor of each class. */
+static PyObject *classes(PyObject *self, PyObject *args) {
+    PyObject *given[3], *answer = NULL;
+    Py_buffer views[3];
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOO", &given[0], &given[1], &given[2])) return NULL;
+    if (opened(given, views, 3, 2)) {
+        int64_t count = views[0].len / 8;
+        if ((given[1] != Py_None && views[1].len != views[0].len) || views[2].len != 4 * count || count > INT32_MAX / 2)
+            PyErr_SetString(PyExc_ValueError, "arrays of a run differ in length");
+        else {
+            int32_t *firsts = malloc((size_t)(count + 1) * sizeof(int32_t)), known = -1;
+            if (firsts != NULL) known = classified(views[0].buf, views[1].buf, count, views[2].buf, firsts);
+            if (known < 0) PyErr_NoMemory();
+            else answer = PyBytes_FromStringAndSize((const char *)firsts, (Py_ssize_t)known * 4);
+            free(firsts);
+        }
+    }
+    closed(views, 3);
+    return answer;
+}
+
+/* signs, tensors, class of each tensor; size, segment and pool of each class; least rests and pages of pools; returns */
+enum { SIGNS, TENSORS, OF, SIZES, SEGMENTS, POOLS, LEAST, PAGES, RETURNS, CHARGED, ADDRESSES, BLOCKS, ARRAYS };
+static const Py_ssize_t widths[ARRAYS] = {1, 4, 4, 8, 8, 8, 8, 8, 4, 8, 8, 8};
 
 static PyObject *replay(PyObject *self, PyObject *args) {
-    PyObject *given[INPUTS + OUTPUTS];
+    PyObject *given[ARRAYS], *answer = NULL;
+    Py_buffer views[ARRAYS];
+    int64_t lengths[ARRAYS];
     long long limit, capacity;
     int descending;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOOOOOOOOLLp", &given[0], &given[1], &given[2], &given[3], &given[4], &given[5],
-                          &given[6], &given[7], &given[8], &given[9], &limit, &capacity, &descending))
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOOOOLLp", &given[0], &given[1], &given[2], &given[3], &given[4], &given[5],
+                          &given[6], &given[7], &given[8], &given[9], &given[10], &given[11], &limit, &capacity, &descending))
         return NULL;
-    Py_buffer views[INPUTS + OUTPUTS];
-    int64_t lengths[INPUTS + OUTPUTS] = {0};
-    const int64_t *data[INPUTS + OUTPUTS] = {NULL};
-    int open = 0;
-    PyObject *answer = NULL;
+    Class *table = NULL;
     Heap heap;
     memset(&heap, 0, sizeof heap);
-    for (; open < INPUTS + OUTPUTS; open++) {
-        views[open].obj = NULL;
-        if (given[open] == Py_None) continue; /* no returns, or nothing told */
-        int flags = open < INPUTS ? PyBUF_SIMPLE : PyBUF_WRITABLE;
-        if (PyObject_GetBuffer(given[open], &views[open], flags) < 0) goto done;
-        data[open] = views[open].buf;
-        lengths[open] = views[open].len / (Py_ssize_t)sizeof(int64_t);
-    }
-    /* signs, tensors, sizes, segment sizes, pools, least rests and pages of pools, returns; charged, addresses */
-    Run run = {data[0], data[1], data[2], data[3], data[4], data[7], (int64_t *)data[8], (int64_t *)data[9],
-               lengths[0], lengths[2], lengths[5]};
+    if (!opened(given, views, ARRAYS, CHARGED)) goto done;
+    for (int at = 0; at < ARRAYS; at++) lengths[at] = views[at].len / widths[at];
+    Run run = {views[SIGNS].buf, views[TENSORS].buf, views[OF].buf, views[RETURNS].buf, views[CHARGED].buf,
+               views[ADDRESSES].buf, views[BLOCKS].buf, lengths[SIGNS], lengths[OF], lengths[SIZES]};
     int told = run.charged != NULL && run.addresses != NULL, silent = run.charged == NULL && run.addresses == NULL;
-    if (lengths[1] != run.events || !(silent || (told && lengths[8] == run.events && lengths[9] == run.events)) ||
-        (run.returns != NULL && lengths[7] != run.events) || lengths[3] != run.num_tensors ||
-        lengths[4] != run.num_tensors || lengths[6] != run.num_pools || run.num_tensors > INT32_MAX) {
+    if (lengths[TENSORS] != run.events || run.events > INT32_MAX || run.num_tensors > INT32_MAX ||
+        !(silent || (told && lengths[CHARGED] == run.events && lengths[ADDRESSES] == run.events)) ||
+        (run.returns != NULL && lengths[RETURNS] != run.events) || (run.blocks != NULL && lengths[BLOCKS] != run.num_tensors) ||
+        lengths[SEGMENTS] != run.num_classes || lengths[POOLS] != run.num_classes || lengths[PAGES] != lengths[LEAST]) {
         PyErr_SetString(PyExc_ValueError, "arrays of a run differ in length");
         goto done;
+    }
+    const int64_t *sizes = views[SIZES].buf, *segments = views[SEGMENTS].buf, *pools = views[POOLS].buf;
+    table = malloc((size_t)(run.num_classes + 1) * sizeof(Class));
+    heap.broken = table == NULL;
+    for (int64_t at = 0; !heap.broken && at < run.num_classes; at++) {
+        if (pools[at] < 0 || pools[at] >= lengths[LEAST]) {
+            PyErr_SetString(PyExc_ValueError, "a tensor or its pool is out of range");
+            goto done;
+        }
+        table[at] = (Class){sizes[at], segments[at], (int32_t)pools[at], {0, 0}};
     }
     heap.limit = limit;
     heap.capacity = capacity;
     heap.descending = descending;
     heap.cursor = descending ? TOP : GAP;
     heap.spare = NOTHING;
-    heap.num_pools = (int32_t)run.num_pools;
-    heap.pools = calloc((size_t)run.num_pools + 1, sizeof(Pool));
-    heap.broken = heap.pools == NULL;
-    for (int32_t pool = 0; !heap.broken && pool < heap.num_pools; pool++) heap.pools[pool].least_rest = data[5][pool];
-    if (!heap.broken) begin_ranges(&heap, data[6]);
+    heap.num_pools = (int32_t)lengths[LEAST];
+    heap.pools = calloc((size_t)heap.num_pools + 1, sizeof(Pool));
+    heap.broken |= heap.pools == NULL;
+    for (int32_t pool = 0; !heap.broken && pool < heap.num_pools; pool++)
+        heap.pools[pool].least_rest = ((const int64_t *)views[LEAST].buf)[pool];
+    if (!heap.broken) begin_ranges(&heap, views[PAGES].buf);
     int wrong = 0;
-    int64_t handled;
+    int64_t handled = 0;
     Py_BEGIN_ALLOW_THREADS
-    handled = play(&heap, &run, &wrong);
+    if (!heap.broken) handled = play(&heap, &run, table, &wrong);
     Py_END_ALLOW_THREADS
     if (heap.broken) PyErr_NoMemory();
     else if (wrong == 3) PyErr_SetString(PyExc_ValueError, "a tensor or its pool is out of range");
@@ -764,18 +861,19 @@ static PyObject *replay(PyObject *self, PyObject *args) {
     }
 done:
     dismantle(&heap);
-    for (int at = 0; at < open; at++)
-        if (views[at].obj != NULL) PyBuffer_Release(&views[at]);
+    free(table);
+    closed(views, ARRAYS);
     return answer;
 }
 
 static PyMethodDef methods[] = {
+    {"classes", classes, METH_VARARGS, "Which tensors ask for the same; see compiled.py."},
     {"replay", replay, METH_VARARGS, "One run through the plain heap; see compiled.py."},
     {NULL, NULL, 0, NULL},
 };
 
 /* What compiled.py gives and takes; another number than its own is a build of other source. */
-static int told(PyObject *module) { return PyModule_AddIntConstant(module, "INTERFACE", 3); }
+static int told(PyObject *module) { return PyModule_AddIntConstant(module, "INTERFACE", 4); }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, told}, {0, NULL}};
 

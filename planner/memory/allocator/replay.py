@@ -14,7 +14,7 @@ from gpu_plan.planner.memory.allocator.calls import listed
 from gpu_plan.planner.memory.allocator.compiled import COMPILED, CompiledRun
 from gpu_plan.planner.memory.allocator.expandable import ExpandableHeap
 from gpu_plan.planner.memory.allocator.heap import ADDRESS, SHIFT, Heap, Pool
-from gpu_plan.planner.memory.allocator.played import Played, device_limit
+from gpu_plan.planner.memory.allocator.played import Played, Taken, device_limit
 from gpu_plan.planner.memory.allocator.result import (
     AllocatorResult,
     Block,
@@ -46,9 +46,20 @@ class Runs:
         """Arguments as of `simulate`, `returns` as of `replay`."""
         return self._run.result(capacity, descending_addresses, returns)
 
-    def peak_reserved(self, *, descending_addresses: bool, returns: IntArray | None) -> int:
-        """Most that is reserved on a device without limit; `returns` as of `replay`."""
-        return self._run.peak_reserved(descending_addresses, returns)
+    def taken(
+        self,
+        *,
+        capacity: int | None = None,
+        descending_addresses: bool = False,
+        returns: IntArray | None = None,
+    ) -> Taken:
+        """What it takes from the device alone; arguments as of `result`."""
+        return self._run.taken(capacity, descending_addresses, returns)
+
+    def charged(self, returns: IntArray | None) -> tuple[Taken, IntArray]:
+        """The same without a limit, and the bytes that each tensor is charged; 0 for those never allocated."""
+        blocks = np.zeros(self._run.num_tensors, dtype=np.int64)
+        return self._run.taken(None, False, returns, blocks), blocks
 
 
 def simulate(
@@ -117,6 +128,11 @@ class Run:
         """Of each run."""
         return len(self._signs)
 
+    @property
+    def num_tensors(self) -> int:
+        """That they allocate and free."""
+        return len(self._sizes)
+
     def result(self, capacity: int | None, descending_addresses: bool, returns: IntArray | None) -> AllocatorResult:
         """Runs them, and says what came of it."""
         played = self._played(capacity, descending_addresses, returns)
@@ -126,11 +142,24 @@ class Run:
         requested = signs[:handled] * np.maximum(sizes, 0)[tensors[:handled]]
         return _result(played, tensors[:handled], requested, oom, returns)
 
-    def peak_reserved(self, descending_addresses: bool, returns: IntArray | None) -> int:
-        """Most that is taken from a device without limit."""
-        if self._compiled is None:
-            return self.result(None, descending_addresses, returns).peak_reserved_bytes
-        return self._compiled.peak_reserved(descending_addresses=descending_addresses, returns=returns)
+    def taken(
+        self, capacity: int | None, descending_addresses: bool, returns: IntArray | None, blocks: IntArray | None = None
+    ) -> Taken:
+        """What they take from the device alone; `blocks` [tensors] is told the bytes of each tensor's last block."""
+        if self._compiled is not None:
+            return self._compiled.taken(
+                capacity=capacity, descending_addresses=descending_addresses, returns=returns, blocks=blocks
+            )
+        result = self.result(capacity, descending_addresses, returns)
+        if blocks is not None:
+            blocks[:] = result.block_bytes(len(blocks))
+        return Taken(
+            event=result.driver.event,
+            change=result.driver.change,
+            reserved_at_end=result.reserved_at_end,
+            retried_at=result.retried_at,
+            complete=result.oom_at is None,
+        )
 
     def _played(self, capacity: int | None, descending_addresses: bool, returns: IntArray | None) -> Played:
         if self._compiled is not None:
@@ -302,6 +331,7 @@ __all__ = [
     "OutOfMemory",
     "Runs",
     "Segment",
+    "Taken",
     "replay",
     "simulate",
 ]

@@ -57,6 +57,25 @@ def test_equal_event_by_event(
     assert_equal(compiled, plain)
 
 
+@settings(max_examples=100, deadline=None)
+@given(returned(), SETTINGS, st.sampled_from([None, 30 * MIB, 100 * MIB, 301 * MIB]), st.booleans(), st.booleans())
+def test_what_is_taken_is_that_of_the_whole_result(
+    given_run: tuple[Run, np.ndarray | None],
+    rules: AllocatorSettings,
+    capacity: int | None,
+    descending: bool,
+    plain: bool,
+) -> None:
+    run, returns = given_run
+    played = module.Run(run.signs, run.tensors, run.sizes, run.streams, rules, plain=plain)
+    blocks = np.zeros(len(run.sizes), dtype=np.int64)
+    taken, whole = played.taken(capacity, descending, returns, blocks), played.result(capacity, descending, returns)
+    assert (taken.event.tolist(), taken.change.tolist()) == (whole.driver.event.tolist(), whole.driver.change.tolist())
+    assert (taken.peak_reserved_bytes, taken.reserved_at_end) == (whole.peak_reserved_bytes, whole.reserved_at_end)
+    assert (taken.retried_at, taken.complete) == (whole.retried_at, whole.oom_at is None)
+    assert blocks.tolist() == whole.block_bytes(len(blocks)).tolist()
+
+
 @needs_kernel
 @pytest.mark.parametrize("grows", [False, True])
 @pytest.mark.parametrize("seed", range(3))
