@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu_plan.planner.memory.lead.log import Log
 from gpu_plan.planner.memory.lead.pace import Pace, Paces
-from gpu_plan.planner.memory.lead.play import played
+from gpu_plan.planner.memory.lead.play import Launched, launched, played
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray
 
@@ -39,13 +39,8 @@ class History:
 
         `limited`: whether the host waits where it is not known whether its code holds it.
         """
-        done, after, reached = played(self.log, pace, limited=limited)
-        found = np.maximum(np.searchsorted(reached, done, side="left"), after)
-        places = self.moments[found] + self.ahead
-        placed = self.freed >= 0
-        returns = np.arange(events)
-        at = self.freed[placed] + self.ahead
-        returns[at] = np.maximum(places[placed], at)
+        at, returns = self._at(), np.arange(events)
+        returns[at] = self._behind(at, pace, None, limited=limited)
         return returns
 
     def possible(self, paces: Paces, queued: IntArray, others: Iterable[IntArray]) -> list[IntArray]:
@@ -53,12 +48,28 @@ class History:
 
         `queued`: the most by its code alone.
         """
-        events = len(queued)
-        late = [self.returns(pace, events, limited=False) for pace in paces.most]
-        soon = [self.returns(pace, events, limited=True) for pace in paces.least]
-        most = np.minimum(np.maximum.reduce(late), queued)
+        # Only what waits is looked at: what is freed at once is so in every schedule.
+        at, by = self._at(), launched(self.log, len(paces.most[0].host))
+        late = [self._behind(at, pace, by, limited=False) for pace in paces.most]
+        soon = [self._behind(at, pace, by, limited=True) for pace in paces.least]
+        most = np.minimum(np.maximum.reduce(late), queued[at])
         least = np.minimum(np.minimum.reduce(soon), most)
-        return [least, most, *(np.clip(other, least, most) for other in others)]
+        found = []
+        for waits in (least, most, *(np.clip(other[at], least, most) for other in others)):
+            returns = np.arange(len(queued), dtype=queued.dtype)
+            returns[at] = waits
+            found.append(returns)
+        return found
+
+    def _at(self) -> IntArray:
+        """Events that free what waits."""
+        return self.freed[self.freed >= 0] + self.ahead
+
+    def _behind(self, at: IntArray, pace: Pace, by: Launched | None, *, limited: bool) -> IntArray:
+        """First event behind the return of each of these."""
+        done, after, reached = played(self.log, pace, limited=limited, by=by)
+        moments = np.maximum(np.searchsorted(reached, done, side="left"), after)
+        return np.maximum(self.moments[moments[self.freed >= 0]] + self.ahead, at)
 
 
 __all__ = ["History"]

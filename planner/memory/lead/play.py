@@ -42,27 +42,45 @@ Run = tuple[FloatArray, IntArray, FloatArray]
 """When each block that waits is done; the moment behind its free; when the host reaches each moment."""
 
 
-def played(log: Log, pace: Pace, *, limited: bool) -> Run:
-    """`limited`: whether the host waits where it is not known whether its code holds it."""
-    seconds = seconds_of(log, pace)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """Kernels up to each launch of a log, and none before it, in whole passes."""
+
+    upto: IntArray
+    passes: IntArray
+    rest: IntArray
+    """Of the pass that is under way."""
+
+
+def launched(log: Log, kernels: int) -> Launched:
+    """By passes of so many kernels: the same at every pace."""
+    upto = np.zeros(len(log.launches) + 1, dtype=np.int64)
+    np.maximum.accumulate(np.asarray(log.launches, dtype=np.int64), out=upto[1:])
+    passes, rest = np.divmod(upto, kernels)
+    return Launched(upto=upto, passes=passes, rest=rest)
+
+
+def played(log: Log, pace: Pace, *, limited: bool, by: Launched | None = None) -> Run:
+    """`limited`: whether the host waits where it is not known whether its code holds it; `by`: its launches, where
+    they are told already."""
+    seconds = seconds_of(log, pace, by)
     return _compiled(log, seconds, limited=limited) if COMPILED else plain(log, seconds, limited=limited)
 
 
-def seconds_of(log: Log, pace: Pace) -> Seconds:
+def seconds_of(log: Log, pace: Pace, by: Launched | None = None) -> Seconds:
     """What a log takes at a pace."""
-    upto = np.maximum.accumulate(np.asarray([0, *log.launches], dtype=np.int64))
-    issue, run = (np.diff(_cumulated(of_each, upto)) for of_each in (pace.host, pace.device))
+    by = by or launched(log, len(pace.host))
+    issue, run = (np.diff(_cumulated(of_each, by)) for of_each in (pace.host, pace.device))
     sent = np.asarray(log.sent, dtype=np.int64).reshape(-1, 3)
     of_messages = np.asarray([pace.sent(what, nbytes) for what, nbytes in log.messages], dtype=np.float64)
     hooks = np.asarray(pace.hook * sent[:, 1 + pace.many_hooks], dtype=np.float64)
-    return Seconds(kernels=upto[1:], issue=issue, run=run, hooks=hooks, sent=of_messages[sent[:, 0]])
+    return Seconds(kernels=by.upto[1:], issue=issue, run=run, hooks=hooks, sent=of_messages[sent[:, 0]])
 
 
-def _cumulated(of_each: FloatArray, upto: IntArray) -> FloatArray:
+def _cumulated(of_each: FloatArray, by: Launched) -> FloatArray:
     """Seconds of so many kernels, pass after pass."""
     cumulated = np.concatenate([[0.0], np.cumsum(of_each)])
-    passes, rest = np.divmod(upto, len(of_each))
-    found: FloatArray = passes * cumulated[-1] + cumulated[rest]
+    found: FloatArray = by.passes * cumulated[-1] + cumulated[by.rest]
     return found
 
 
@@ -123,4 +141,14 @@ def plain(log: Log, seconds: Seconds, *, limited: bool) -> Run:
     return np.asarray(done), np.asarray(after, dtype=np.int64), np.asarray(reached)
 
 
-__all__ = ["DEFAULT_STREAM", "MAX_QUEUED_LAUNCHES", "Run", "Seconds", "plain", "played", "seconds_of"]
+__all__ = [
+    "DEFAULT_STREAM",
+    "MAX_QUEUED_LAUNCHES",
+    "Launched",
+    "Run",
+    "Seconds",
+    "launched",
+    "plain",
+    "played",
+    "seconds_of",
+]
