@@ -124,7 +124,7 @@ class Placer:
         return tuple(map(Handle, made))
 
     def store_each(
-        self, sizes: IntArray, category: Category, labels: Sequence[str], cuda_streams: Sequence[int]
+        self, sizes: IntArray, category: Category, labels: Sequence[str], cuda_streams: IntArray
     ) -> IntArray:
         """Storages of one category, each from the pool of its stream, which `place_each` allocates: their numbers."""
         placed = self._placed
@@ -133,7 +133,8 @@ class Placer:
         placed.category.extend([CATEGORY_INDEX[category]] * len(sizes))
         placed.label.extend(labels)
         placed.module.extend([""] * len(sizes))
-        placed.cuda_stream |= {own: stream for own, stream in zip(made.tolist(), cuda_streams, strict=True) if stream}
+        elsewhere = np.flatnonzero(cuda_streams)
+        placed.cuda_stream.update(zip(made[elsewhere].tolist(), cuda_streams[elsewhere].tolist(), strict=True))
         return made
 
     def place_each(self, at: IntArray, what: IntArray) -> None:

@@ -36,8 +36,9 @@ from gpu_plan.planner.trace.events import Category, IntArray
 
 _NORM_CHUNK = 250_000_000
 """Elements per step of _constant_buffered_norm2."""
-_OF_TAKEN = (*LABELS, "weight partition from host")
+_OF_TAKEN = np.asarray((*LABELS, "weight partition from host"), dtype=np.object_)
 """What is taken, by number; the last is what a fetch brings."""
+_STAYS = LABELS.index(PERSISTENT)
 _FETCHED = len(LABELS)
 _NOWHERE = -1
 """In place of the number of a storage that there is not."""
@@ -113,11 +114,10 @@ class Acts:
         tickets, held = section.of(TAKE, FETCH), self._held
         taken = tickets if held.weights_on_host else section.of(TAKE)
         names = np.where(section.does[taken] == TAKE, section.more[taken], _FETCHED)
-        labels = [_OF_TAKEN[name] for name in names.tolist()]
-        streams = [DEFAULT_STREAM if label == PERSISTENT else self._gather_pool for label in labels]
+        streams = np.where(names == _STAYS, DEFAULT_STREAM, self._gather_pool)
         numel = section.number[taken] // np.where(section.does[taken] == FETCH, held.ranks, 1)
         sizes = nbytes_each(numel, held.dtype)
-        made = self._builder.store_each(sizes, Category.COMMUNICATION, labels, streams)
+        made = self._builder.store_each(sizes, Category.COMMUNICATION, _OF_TAKEN[names].tolist(), streams)
         section.place(taken, 0, 2 * made + 1)
         first = self._tickets
         self._tickets += len(tickets)
@@ -181,5 +181,5 @@ class Acts:
         """Storages of the stream that reduces: their numbers."""
         count = len(numel)
         return self._builder.store_each(
-            nbytes_each(numel, dtype), category, [label] * count, [self._reduce_pool] * count
+            nbytes_each(numel, dtype), category, [label] * count, np.full(count, self._reduce_pool)
         )

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from gpu_plan.planner.strategy.zero.stage3.partition import Partitions
 from gpu_plan.planner.strategy.zero.stage3.queues import REDUCES
 from gpu_plan.planner.strategy.zero.stage3.storage import COALESCED, GATHERED, PERSISTENT, Gather, Gathered
 from gpu_plan.planner.trace.events import IntArray
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LABELS = (GATHERED, COALESCED, PERSISTENT)
 """Of what is taken, by number."""
@@ -57,20 +54,42 @@ REDUCED = 6
 """The bucket is done with."""
 
 
-class _Sent(NamedTuple):
-    """What the streams send, each a call."""
+class _Groups(NamedTuple):
+    """Groups of parameters, each once, though most come again in every pass."""
 
     of: IntArray
-    """Parameters of all calls."""
+    """Parameters of all groups."""
     starts: IntArray
-    """Where those of each begin [calls]."""
-    reduces: "NDArray[np.bool_]"
-    """Which of them are reduced."""
-    kinds: list[str]
-    ways: list[tuple[Operators, int]]
-    """Each that there is: how its operators follow, and from how many parameters."""
-    how: IntArray
+    """Where those of each begin [groups]."""
+    counts: IntArray
+    """How many they are [groups]."""
+    which: IntArray
+    """The group of each place at which one comes."""
+
+    @staticmethod
+    def of_each(groups: "Sequence[tuple[int, ...]]") -> "_Groups":
+        """Those of so many places."""
+        known: dict[tuple[int, ...], int] = {}
+        which = np.asarray([known.setdefault(group, len(known)) for group in groups], dtype=np.int64)
+        of = np.fromiter(chain.from_iterable(known), dtype=np.int64)
+        counts = np.fromiter(map(len, known), dtype=np.int64, count=len(known))
+        return _Groups(of, np.cumsum(counts) - counts, counts, which)
+
+    def sums(self, elements: IntArray) -> IntArray:
+        """Of what each parameter has [parameters], what each group has."""
+        found: IntArray = np.add.reduceat(elements[self.of], self.starts) if len(self.of) else np.zeros(0, np.int64)
+        return found
+
+
+class _Sent(NamedTuple):
+    """What the streams send, each kind of call once, in the order in which they first come."""
+
+    groups: _Groups
+    """Their parameters."""
+    which: IntArray
     """Which of them each call is."""
+    calls: list[tuple[str, Operators, int]]
+    """What it is, how its operators follow, and from how many parameters."""
 
 
 @dataclass
@@ -110,15 +129,14 @@ class Script:
 
     def among(self, parts: Partitions, ranks: int, dtype: str) -> "Script":
         """As so many ranks carry it out, whose parts these are."""
-        _ = self.tickets, self._sent, self._calls  # the same of each, worked out once
+        _ = self.tickets, self._sent, self._calls, self._groups, self._at  # the same of each, worked out once
         other, padded = copy(self), np.asarray(parts.share, dtype=np.int64) * ranks
         stored = padded * np.asarray(parts.scale, dtype=np.int64) if parts.scale else padded
         other.__dict__["columns"] = self._sized(padded, stored, np.asarray(parts.numel, dtype=np.int64))
         other.streams = copy(self.streams)
         other.streams.log = self._log(padded, stored, ranks, dtype)
         calls: Counter[tuple[int, bool, bool, int]] = Counter()
-        of, starts = self._calls
-        elements = np.add.reduceat(stored[of], starts).tolist() if len(of) else []
+        elements = self._calls.sums(stored)[self._calls.which].tolist()
         for (call, times), whole in zip(self.gathered.items(), elements, strict=True):
             calls[whole, call.backward, call.ahead, len(call.parameters)] += times
         other.gathers = Counter({Gather(*call): times for call, times in calls.items()})
@@ -132,44 +150,52 @@ class Script:
         """The streams' log with what they send among so many ranks; arguments as of `_sized`."""
         if not self.sent:
             return replace(self.streams.log, sent=array("q"), messages={})
-        of, starts, reduces, kinds, ways, how = self._sent
-        sums = (np.add.reduceat(elements[of], starts) for elements in (padded, stored))
-        sizes = nbytes_each(np.where(reduces, *sums), dtype).tolist()
+        groups, which, calls = self._sent
+        of_each = zip(
+            *(nbytes_each(groups.sums(one), dtype)[groups.which].tolist() for one in (padded, stored)), strict=True
+        )
         messages: dict[tuple[str, int], int] = {}
-        named = [messages.setdefault(one, len(messages)) for one in zip(kinds, sizes, strict=True)]
-        issued = np.asarray([operators(parameters, ranks) for operators, parameters in ways], dtype=np.int64)
-        sent = np.column_stack([np.asarray(named, dtype=np.int64), issued[how]])
+        rows = []
+        for (kind, operators, parameters), (reduced, whole) in zip(calls, of_each, strict=True):
+            message = messages.setdefault((kind, reduced if kind == REDUCES else whole), len(messages))
+            rows.append((message, *operators(parameters, ranks)))
+        sent = np.asarray(rows, dtype=np.int64)[which]
         return replace(self.streams.log, sent=array("q", sent.tobytes()), messages=messages)
 
     @cached_property
     def _sent(self) -> "_Sent":
-        """What the streams send, in columns."""
-        of, starts, _ = _together([parameters for _, _, parameters in self.sent])
-        ways: dict[tuple[Operators, int], int] = {}
-        pairs = ((operators, len(parameters)) for _, operators, parameters in self.sent)
-        how = np.asarray([ways.setdefault(pair, len(ways)) for pair in pairs], dtype=np.int64)
-        kinds = [kind for kind, _, _ in self.sent]
-        reduces = np.asarray([kind == REDUCES for kind in kinds], dtype=np.bool_)
-        return _Sent(of, starts, reduces, kinds, list(ways), how)
+        """What the streams send."""
+        known: dict[tuple[str, Operators, tuple[int, ...]], int] = {}
+        which = np.asarray([known.setdefault(call, len(known)) for call in self.sent], dtype=np.int64)
+        groups = _Groups.of_each([parameters for _, _, parameters in known])
+        return _Sent(groups, which, [(kind, operators, len(parameters)) for kind, operators, parameters in known])
 
     @cached_property
-    def _calls(self) -> tuple[IntArray, IntArray]:
-        """Parameters of all that is gathered, and where those of each call begin."""
-        of, starts, _ = _together([call.parameters for call in self.gathered])
-        return of, starts
+    def _calls(self) -> _Groups:
+        """What is gathered, call by call."""
+        return _Groups.of_each([call.parameters for call in self.gathered])
+
+    @cached_property
+    def _groups(self) -> _Groups:
+        """Those whose elements acts are about."""
+        return _Groups.of_each([parameters for _, parameters in self.sized])
+
+    @cached_property
+    def _at(self) -> IntArray:
+        """These acts, in the order of `sized`."""
+        return np.asarray([act for act, _ in self.sized], dtype=np.int64)
 
     def _sized(self, padded: IntArray, stored: IntArray, numel: IntArray) -> IntArray:
         """The acts as [acts, 4], of parameters padded to so many elements, which take so many of the engine's type."""
         columns = self.columns.copy()
         if self.sized:
-            acts, groups = zip(*self.sized, strict=True)
-            of, starts, counts = _together(groups)
-            reduced = np.add.reduceat(padded[of], starts)
+            groups = self._groups
+            reduced = groups.sums(padded)
             # One evenly divided gradient is reduced in place.
-            in_place = (counts == 1) & (reduced == np.add.reduceat(numel[of], starts))
-            copied = np.where(in_place, 0, reduced)
-            at = np.asarray(acts, dtype=np.int64)
-            columns[at, 2] = np.where(columns[at, 1] == REDUCE, copied, np.add.reduceat(stored[of], starts))
+            in_place = (groups.counts == 1) & (reduced == groups.sums(numel))
+            copied, whole = np.where(in_place, 0, reduced)[groups.which], groups.sums(stored)[groups.which]
+            at = self._at
+            columns[at, 2] = np.where(columns[at, 1] == REDUCE, copied, whole)
         return columns
 
     @cached_property
@@ -191,10 +217,3 @@ class Script:
         """Ends a section."""
         start = self.sections[-1].stop if self.sections else 0
         self.sections.append(range(start, len(self.acts)))
-
-
-def _together(groups: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray, IntArray]:
-    """All parameters of these groups, where those of each begin, and how many they are."""
-    of = np.fromiter(chain.from_iterable(groups), dtype=np.int64)
-    counts = np.fromiter(map(len, groups), dtype=np.int64, count=len(groups))
-    return of, np.cumsum(counts) - counts, counts
