@@ -6,6 +6,7 @@
     moments     points, passes and phases of a run
     traced      what the traced step itself allocates, frees and leaves behind
     assembling  both put in one order
+    orders      orders that are known already
 
 The traced events are kept as arrays and only referred to.
 """

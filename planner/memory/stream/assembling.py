@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from gpu_plan.planner.memory.lead.history import History
 from gpu_plan.planner.memory.schedule import RUNS_AHEAD, DeviceStreams
 from gpu_plan.planner.memory.stream.moments import SEGMENT
+from gpu_plan.planner.memory.stream.orders import Known, Ordered, Returned, orders
 from gpu_plan.planner.memory.stream.placing import Placed, Waiting, column
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.memory.stream.traced import TracedEvents, marks
-from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray, Mark, StepTrace
-from gpu_plan.planner.trace.remembered import of_trace
 
 
 def assembled(
@@ -37,19 +36,17 @@ def assembled(
     if placed.waits:
         assert streams is not None, "whatever waits, waits for a stream"
         waiting = waiting or Waiting.of(placed.waits, streams)
-    ordered = returns = history = None
-    if waiting is None and like_others:
-        known, key = _orders(trace), _key(placed, num_passes, pass_segments)
-        if key not in known:
-            known[key] = _ordered(trace, base(), pass_segments, traced, placed)[0]
-        ordered = known[key]
-    else:
-        ordered, at, order = _ordered(trace, base(), pass_segments, traced, placed)
-        if waiting is not None:
-            lead = _Order(at, order, len(placed.at))
-            moments = np.append(lead.behind(waiting.moments), lead.count)  # NEVER is the last one
-            returns = _narrow(_returns(waiting, lead, moments), np.int32)
-            history = None if streams is None else _history(waiting, lead, moments, streams)
+    frees = 0 if streams is None else streams.log.frees
+    key = _key(placed, waiting, frees, num_passes, pass_segments) if like_others else None
+    known = orders(trace).get(key) if like_others else None
+    if known is None:
+        known = _known(trace, base(), pass_segments, traced, placed, waiting, frees)
+        if like_others:
+            orders(trace).put(key, known)
+    ordered, returned = known
+    history = None
+    if returned is not None and streams is not None:
+        history = History(log=streams.log, freed=returned.freed, moments=returned.moments)
     return RankStream(
         trace=trace,
         num_passes=num_passes,
@@ -57,7 +54,7 @@ def assembled(
         event_tensor=ordered.tensor,
         event_segment=ordered.segment,
         event_in_backward=ordered.in_backward,
-        event_return=returns,
+        event_return=None if returned is None else returned.returns,
         history=history,
         step_segments=tuple(steps),
         fixed=np.concatenate([np.tile(trace.bytes_fixed, num_passes), column(placed.fixed)]),
@@ -71,32 +68,41 @@ def assembled(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ordered:
-    """Events in time order; arrays are those of `RankStream`."""
-
-    sign: IntArray
-    tensor: IntArray
-    segment: IntArray
-    in_backward: NDArray[np.bool_]
-
-
-@of_trace
-def _orders(_: StepTrace) -> dict[object, _Ordered]:
-    """Of a trace's ranks so far: many differ in sizes alone."""
-    return {}
+def _key(
+    placed: Placed, waiting: Waiting | None, frees: int, num_passes: int, pass_segments: list[int]
+) -> tuple[object, ...]:
+    """What decides the order of events, all but certainly: a digest stands for where each was placed, and for what it
+    waits."""
+    waits = () if waiting is None else (waiting.events, waiting.freed, waiting.until, waiting.moments)
+    digest = sha256()
+    for numbers in (column(placed.at), column(placed.what), *waits):
+        digest.update(str(numbers.shape).encode())
+        digest.update(np.ascontiguousarray(numbers).data)
+    return num_passes, tuple(pass_segments), frees, digest.digest()
 
 
-def _key(placed: Placed, num_passes: int, pass_segments: list[int]) -> object:
-    """What decides the order of events, all but certainly: a digest stands for where each was placed."""
-    events = sha256(column(placed.at).tobytes())
-    events.update(column(placed.what).tobytes())
-    return num_passes, tuple(pass_segments), events.digest()
+def _known(
+    trace: StepTrace,
+    base: TracedEvents,
+    pass_segments: list[int],
+    traced: int,
+    placed: Placed,
+    waiting: Waiting | None,
+    frees: int,
+) -> Known:
+    """Events in order, and when what waits comes back; `frees`: as many as the streams' log has."""
+    ordered, at, order = _ordered(trace, base, pass_segments, traced, placed)
+    if waiting is None:
+        return ordered, None
+    lead = _Order(at, order, len(placed.at))
+    moments = np.append(lead.behind(waiting.moments), lead.count)  # NEVER is the last one
+    returns = _narrow(_returns(waiting, lead, moments), np.int32)
+    return ordered, Returned(returns=returns, freed=_freed(waiting, lead, frees), moments=moments)
 
 
 def _ordered(
     trace: StepTrace, base: TracedEvents, pass_segments: list[int], traced: int, placed: Placed
-) -> tuple[_Ordered, IntArray, IntArray]:
+) -> tuple[Ordered, IntArray, IntArray]:
     """Events in order, their points before they were put in order, and that order."""
     what = column(placed.what)
     own_tensor = what >> 1
@@ -109,7 +115,7 @@ def _ordered(
     segment = (sorted_at + SEGMENT // 2) // SEGMENT
     backward_key = 2 * marks(trace)[Mark.BACKWARD]
     in_backward = among(segment, pass_segments) & (sorted_at - segment * SEGMENT >= backward_key)
-    found = _Ordered(
+    found = Ordered(
         sign=_narrow(signs[order], np.int8),
         tensor=_narrow(tensors[order], np.int32),
         segment=_narrow(segment, np.int32),
@@ -162,11 +168,12 @@ def _returns(waiting: Waiting, order: _Order, moments: IntArray) -> IntArray:
     return returns
 
 
-def _history(waiting: Waiting, order: _Order, moments: IntArray, streams: DeviceStreams) -> History:
-    freed = np.full(streams.log.frees, -1)
+def _freed(waiting: Waiting, order: _Order, frees: int) -> IntArray:
+    """Place of the event of each free of the log; -1 where none was placed."""
+    freed = np.full(frees, -1)
     known = waiting.freed >= 0
     freed[waiting.freed[known]] = order.of_placed(waiting.events[known])
-    return History(log=streams.log, freed=freed, moments=moments)
+    return freed
 
 
 def among(segments: IntArray, wanted: Sequence[int]) -> NDArray[np.bool_]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gpu_plan.planner.memory.stream import assembling
+from gpu_plan.planner.memory.stream.orders import Orders
 from gpu_plan.planner.memory.stream.placing import Handle
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.strategy.base import RankContext
@@ -78,7 +79,7 @@ def test_equals_what_is_placed_one_by_one(
     ranks = [replace(one, world_size=world) for world in (16, 64, 24)]
     shared = [sharded_rank(each, wrap) for each in ranks]
     monkeypatch.setattr(rank, "place_passes", one_by_one)
-    monkeypatch.setattr(assembling, "_orders", lambda _: {})
+    monkeypatch.setattr(assembling, "orders", lambda _: Orders())
     for each, found in zip(ranks, shared, strict=True):
         alone = sharded_rank(each, wrap)
         assert differing(found.stream, alone.stream) == []
