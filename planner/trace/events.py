@@ -8,6 +8,7 @@ from dataclasses import field
 from enum import IntEnum, StrEnum
 from functools import cache
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,15 @@ from gpu_plan.planner.trace.rules import Ruled
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+
+
+NARROW: dict[str, type[np.signedinteger[Any]]] = {
+    **dict.fromkeys(("kind", "category", "op_phase"), np.int8),
+    **dict.fromkeys(("subject", "tensor_module", "tensor_operator", "tensor_parameter"), np.int32),
+    **dict.fromkeys(("op_name", "op_module", "op_reads_at", "op_reads", "op_writes_at", "op_writes"), np.int32),
+}
+"""Columns of a trace that is read hold numbers in as few bytes: large models are planned with dozens of traces. Bytes
+and what grows with them stay in 64 bits; with a larger number of Python's numpy refuses to compute in fewer."""
 
 
 class Kind(IntEnum):

@@ -1,6 +1,7 @@
 """What is packed, unpacked from its beginning as far as somebody reads. Pure."""
 
 import lzma
+import zlib
 from bisect import bisect_left, bisect_right
 
 PACKED = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 2**23}]
@@ -9,6 +10,8 @@ _AHEAD = 2**16
 """Bytes that are given to the reader at a time: of a part with millions of equal ones a second piece is rare."""
 _HELD = 2**18
 """Bytes that are held or let go together at most."""
+_QUICK = 1
+"""Level at which zlib is as fast as the reader: what is left of a trace is a twentieth of it."""
 
 
 def packed(content: bytes) -> bytes:
@@ -30,6 +33,8 @@ class Beginning:
         self._starts: list[int] = []
         self._held: list[bytes] = []
         """As it was unpacked, empty once it is read: a book's pieces are as large as all that is made of them."""
+        self._deflated: set[int] = set()
+        """Those that were passed over: most are never read."""
         self._unread: list[int] = []
         """Bytes of each that nobody has read."""
 
@@ -40,11 +45,12 @@ class Beginning:
         if not all(self._held[place] for place in self._places(first, min(end, self._unpacked))):
             self._begin()  # it was read before, and is let go
         while self._unpacked < end:
-            self._unpack(min(end - self._unpacked, _HELD))
+            self._unpack(min(end - self._unpacked, _HELD), first)
         found = []
         for place in self._places(first, end):
             start, held = self._starts[place], self._held[place]
-            found.append(held[max(0, first - start) : end - start])
+            whole = zlib.decompress(held) if place in self._deflated else held
+            found.append(whole[max(0, first - start) : end - start])
             self._unread[place] -= len(found[-1])
             if self._unread[place] <= 0:
                 self._held[place] = b""
@@ -54,8 +60,8 @@ class Beginning:
         """Where those bytes are held; none where nothing of them is unpacked."""
         return range(bisect_right(self._starts, first) - 1, bisect_left(self._starts, end)) if first < end else range(0)
 
-    def _unpack(self, most: int) -> None:
-        """At most so many bytes more."""
+    def _unpack(self, most: int, wanted: int) -> None:
+        """At most so many bytes more; what ends before the first one that is `wanted` is passed over."""
         if self._reader.eof:
             raise EOFError("a part of it holds less than it says")
         given = self._left[:_AHEAD] if self._reader.needs_input else self._left[:0]
@@ -65,6 +71,9 @@ class Beginning:
         more = self._reader.decompress(given, max_length=most)
         if more:
             self._starts.append(self._unpacked)
-            self._held.append(more)
             self._unread.append(len(more))
             self._unpacked += len(more)
+            if self._unpacked <= wanted:
+                self._deflated.add(len(self._held))
+                more = zlib.compress(more, _QUICK)
+            self._held.append(more)

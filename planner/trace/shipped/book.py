@@ -20,7 +20,6 @@ from gpu_plan.planner.model.spec import ModelSpec, spec_from
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.shipped.beginning import Beginning, packed
-from gpu_plan.planner.trace.shipped.sharing import Given, sharing
 from gpu_plan.planner.trace.storage import CorruptTraceError, read
 
 _NAME = b"gpu-plan traces 3\n"
@@ -58,14 +57,13 @@ class Book:
     """By name: what else a plan asks of the built model, as JSON has it."""
     _read: dict[int, Beginning] = field(default_factory=dict)
     """Parts that were asked for, as far as they were."""
-    _given: Given = field(default_factory=dict)
 
     def trace(self, key: str) -> StepTrace | None:
         """The trace of a key; None where it is not shipped. DamagedBookError where it cannot be read."""
         if key not in self.places:
             return None
         try:
-            return sharing(read(self.stored(key)), self._given)
+            return read(self.stored(key))
         except CorruptTraceError as problem:
             raise DamagedBookError(str(problem)) from None
 

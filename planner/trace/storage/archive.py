@@ -8,13 +8,23 @@ import json
 import lzma
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from gpu_plan.planner.trace.events import IntArray, ModuleLayout, ParameterInfo, StepTrace
-from gpu_plan.planner.trace.storage.columns import CorruptColumnError, packed, packed_floats, unpacked, unpacked_floats
+from gpu_plan.planner.trace.events import NARROW, IntArray, ModuleLayout, ParameterInfo, StepTrace
+from gpu_plan.planner.trace.storage.columns import (
+    CorruptColumnError,
+    packed,
+    packed_floats,
+    unpacked,
+    unpacked_floats,
+    unpacked_starts,
+)
+from gpu_plan.planner.trace.storage.common import common_floats, common_ints, common_row, digest
+from gpu_plan.planner.trace.storage.named import named
 
 _TENSORS, _OPERATORS = (
     ("bytes_fixed", "bytes_per_sample", "category", "tensor_module", "tensor_operator", "tensor_parameter"),
@@ -106,42 +116,28 @@ def load(content: bytes) -> StepTrace:
 def read(content: bytes) -> StepTrace:
     """The trace that was `written` as `content`; CorruptTraceError when there is none."""
     try:
-        rest, columns = _opened(content)
+        rest, lists, columns = _opened(content)
         events, tensors, operators = (int(count) for count in rest["counts"])
-        kind = unpacked(next(columns), events)
-        arrays: dict[str, Any] = {"kind": kind, "subject": unpacked(next(columns), events, kind)}
-        arrays |= {name: unpacked(next(columns), tensors, _groups(name, tensors)) for name in _TENSORS}
-        arrays |= {name: unpacked(next(columns), operators, _groups(name, operators)) for name in _OPERATORS}
-        arrays |= {name: unpacked_floats(next(columns), operators) for name in _FLOATS}
+        kinds = next(columns)
+        kind = _ints("kind", kinds, events)
+        arrays: dict[str, Any] = {"kind": kind, "subject": _ints("subject", next(columns), events, (kind, kinds))}
+        arrays |= {name: _ints(name, next(columns), tensors, _grouped(name, tensors)) for name in _TENSORS}
+        arrays |= {name: _ints(name, next(columns), operators, _grouped(name, operators)) for name in _OPERATORS}
+        for name in _FLOATS:
+            column = next(columns)
+            arrays[name] = common_floats((digest(column), operators), partial(unpacked_floats, column, operators))
         for (at_name, name), length in zip(_RAGGED, rest["ragged"], strict=True):
-            lengths, known = unpacked(next(columns), operators), unpacked(next(columns), int(length))
-            arrays[at_name] = np.concatenate([[0], np.cumsum(lengths)])
-            arrays[name] = unpacked(next(columns), int(length), known)
-        shape_index = unpacked(next(columns), tensors)
-        shapes = rest["shapes"]
+            lengths, places = next(columns), next(columns)
+            known = unpacked(places, int(length))
+            arrays[at_name] = common_ints((at_name, digest(lengths), operators), partial(_starts, lengths, operators))
+            arrays[name] = _ints(name, next(columns), int(length), (known, places))
         layout: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in rest["layout"].items()
         }
         return StepTrace(
             **arrays,
-            tensor_shape=[shapes[index] for index in shape_index.tolist()],
-            modules=rest["modules"],
-            operator_names=rest["operator_names"],
-            parameters=[
-                ParameterInfo(
-                    name=name,
-                    shape=tuple(shape),
-                    dtype=dtype,
-                    trainable=trainable,
-                    module=module,
-                    split=bool(split and split[0]),
-                    experts=bool(split[1:] and split[1]),
-                    tied_to=str(split[2]) if split[2:] else "",
-                )
-                for name, shape, dtype, trainable, module, *split in rest["parameters"]
-            ],
-            buffer_bytes=[(name, size) for name, size in rest["buffer_bytes"]],
-            inputs=[(name, per_sample, fixed) for name, per_sample, fixed in rest["inputs"]],
+            **lists,
+            tensor_shape=_shapes(rest["shapes"], next(columns), tensors),
             samples=tuple(rest["samples"]),
             tokens_per_sample=rest["tokens_per_sample"],
             layout=ModuleLayout(**layout),
@@ -154,11 +150,44 @@ def read(content: bytes) -> StepTrace:
         raise CorruptTraceError(str(problem)) from None
 
 
-def _opened(raw: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
-    """The JSON text, and the columns in their order."""
+_Grouped = tuple[IntArray, bytes]
+"""Groups, and bytes that decide them."""
+
+
+def _grouped(name: str, count: int) -> _Grouped | None:
+    groups = _groups(name, count)
+    return None if groups is None else (groups, b"")
+
+
+def _ints(name: str, content: bytes, count: int, grouped: _Grouped | None = None) -> IntArray:
+    """A column of integers, as narrow as a trace holds it."""
+    dtype = NARROW.get(name, np.int64)
+    groups, decide = (None, None) if grouped is None else (grouped[0], digest(grouped[1]))
+    key = (dtype, digest(content), count, decide)
+    return common_ints(key, partial(unpacked, content, count, groups, dtype))
+
+
+def _starts(lengths: bytes, count: int) -> IntArray:
+    """Where each row of a ragged column starts, and the end, from how long each is."""
+    return unpacked_starts(lengths, count, NARROW["op_reads_at"])
+
+
+def _shapes(shapes: list[str], content: bytes, count: int) -> list[str]:
+    key = (digest(content), count, digest("\0".join(shapes).encode()))
+    return common_row(key, lambda: [shapes[index] for index in unpacked(content, count).tolist()])
+
+
+def _opened(raw: bytes) -> tuple[dict[str, Any], dict[str, Any], Iterator[bytes]]:
+    """The JSON text, what it names, and the columns in their order."""
     start = 8 + int.from_bytes(raw[:8], "little")
-    rest = json.loads(raw[8:start])
+    text = raw[8:start]
+    # Within a text a quotation mark is written with a backslash: these stand where the lists do, and nowhere else.
+    first, last = text.find(b',"modules":'), text.find(b',"samples":')
+    if not 0 <= first < last:
+        raise CorruptTraceError("its lists are not where they belong")
+    rest = json.loads(text[:first] + text[last:])
     if rest["format"] != _FORMAT:
         raise CorruptTraceError("another format")
     ends = np.cumsum([start, *rest["columns"]]).tolist()
-    return rest, (raw[first:last] for first, last in pairwise(ends))
+    lists = named(b"{" + text[first + 1 : last] + b"}")
+    return rest, lists, (raw[first:last] for first, last in pairwise(ends))

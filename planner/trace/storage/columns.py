@@ -4,7 +4,7 @@ Numbers of tensors, modules and operators grow from layer to layer, each kind in
 after the other, as differences. Bytes are written plane by plane, the low ones first.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -31,20 +31,36 @@ def packed(values: IntArray, groups: IntArray | None = None) -> bytes:
     return bytes([width]) + planes.tobytes()
 
 
-def unpacked(content: bytes, count: int, groups: IntArray | None = None) -> IntArray:
-    """What `packed` was given; CorruptColumnError where there is no such column of `count` entries."""
+def unpacked(
+    content: bytes, count: int, groups: IntArray | None = None, dtype: type[np.signedinteger[Any]] = np.int64
+) -> IntArray:
+    """What `packed` was given; CorruptColumnError where there is no such column of `count` entries that fit."""
     width = content[0] if content else 0
     if width not in _WIDTHS or len(content) != 1 + width * count:
         raise CorruptColumnError("a column has another length")
     planes = np.frombuffer(content, dtype=np.uint8, offset=1).reshape(width, count)
-    values = np.ascontiguousarray(planes.T).view(f"<i{width}").reshape(count).astype(np.int64)
+    values = np.ascontiguousarray(planes.T).view(f"<i{width}").reshape(count)
     if groups is None:
-        return values
+        return _fitting(values, dtype)
     if len(groups) and groups.min() >= 0 and groups.max() < 1 << 15:
         groups = groups.astype(np.int16)  # which numpy sorts by radix, in a tenth of the time
-    found = np.empty(count, dtype=np.int64)
-    found[np.argsort(groups, kind="stable")] = np.cumsum(values)
+    sums = _fitting(np.cumsum(values, dtype=np.int64), dtype)
+    found = np.empty_like(sums)
+    found[np.argsort(groups, kind="stable")] = sums
     return found
+
+
+def _fitting(values: "NDArray[np.signedinteger[Any]]", dtype: type[np.signedinteger[Any]]) -> IntArray:
+    """The same numbers as that type; CorruptColumnError where one does not fit."""
+    found = values.astype(dtype, copy=False)
+    if found.dtype.itemsize < values.dtype.itemsize and not np.array_equal(found, values):
+        raise CorruptColumnError("a number of a column is too large")
+    return cast("IntArray", found)
+
+
+def unpacked_starts(content: bytes, count: int, dtype: type[np.signedinteger[Any]] = np.int64) -> IntArray:
+    """Of rows whose lengths were `packed`: where each starts, and the end of all [count + 1]."""
+    return _fitting(np.concatenate([[0], np.cumsum(unpacked(content, count), dtype=np.int64)]), dtype)
 
 
 def packed_floats(values: FloatArray) -> bytes:

@@ -2,13 +2,15 @@
 
 import json
 import lzma
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from gpu_plan.planner.trace.events import ParameterInfo
+from gpu_plan.planner.trace.events import NARROW, ParameterInfo
 from gpu_plan.planner.trace.storage.archive import CorruptTraceError, dump, load, read, written
 from tests.support.same_trace import assert_same_trace
 from tests.unit.trace.test_expand import step
@@ -55,7 +57,7 @@ def changed(change: Callable[[dict[str, Any]], object], *, cut: int = 0) -> byte
     start = 8 + int.from_bytes(raw[:8], "little")
     rest = json.loads(raw[8:start])
     change(rest)
-    text = json.dumps(rest).encode()
+    text = json.dumps(rest, separators=(",", ":")).encode()
     columns = raw[start : len(raw) - cut]
     return lzma.compress(len(text).to_bytes(8, "little") + text + columns, format=lzma.FORMAT_XZ, preset=0)
 
@@ -82,6 +84,43 @@ def test_another_format_is_refused_however_alike_it_looks() -> None:
 def test_damage_is_one_error(change: Callable[[dict[str, Any]], object]) -> None:
     with pytest.raises(CorruptTraceError):
         load(changed(change))
+
+
+def test_traces_hold_what_is_equal_once_and_nobody_writes_to_it() -> None:
+    trace = step(5, folded=False)
+    other = replace(trace, bytes_fixed=trace.bytes_fixed + 512, tokens_per_sample=7)
+    first, second = load(dump(trace)), load(dump(other))
+    assert first.kind is second.kind
+    assert first.op_flops_fixed is second.op_flops_fixed
+    assert first.parameters is second.parameters
+    assert first.tensor_shape is second.tensor_shape
+    assert (second.bytes_fixed - first.bytes_fixed == 512).all()
+    with pytest.raises(ValueError, match="read-only"):
+        first.subject[0] = 1
+
+
+def test_what_is_held_once_goes_with_the_last_trace() -> None:
+    trace = load(dump(step(5, folded=False)))
+    held = weakref.ref(trace.subject), weakref.ref(trace.modules)
+    assert all(one() is not None for one in held)
+    del trace
+    assert [one() for one in held] == [None, None]
+
+
+def test_columns_are_as_narrow_as_a_trace_says() -> None:
+    trace = load(dump(step(5, folded=False)))
+    assert {name: getattr(trace, name).dtype for name in NARROW} == {
+        name: np.dtype(one) for name, one in NARROW.items()
+    }
+    assert trace.bytes_fixed.dtype == trace.bytes_per_sample.dtype == np.int64
+
+
+@pytest.mark.parametrize(("name", "number"), [("category", 1 << 9), ("tensor_module", 1 << 40)])
+def test_a_number_that_no_column_of_its_kind_holds_is_one_error(name: str, number: int) -> None:
+    trace = step(5, folded=False)
+    whole = written(replace(trace, **{name: getattr(trace, name).astype(np.int64) + number}))
+    with pytest.raises(CorruptTraceError, match="too large"):
+        read(whole)
 
 
 def test_columns_that_end_early_are_one_error() -> None:
