@@ -23,6 +23,8 @@ from gpu_plan.planner.strategy.zero.stage3.hooks import structure
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import FETCH, REDUCE, TAKE, Script
 from gpu_plan.planner.strategy.zero.stage3.hooks.structure import carried_out, scripts
 from gpu_plan.planner.strategy.zero.stage3.hooks.walk import _Walk
+from gpu_plan.planner.strategy.zero.stage3.rank import Stage3
+from gpu_plan.planner.strategy.zero.stage3.swap import SwapError
 from gpu_plan.planner.trace.events import Category, Kind, StepTrace
 from gpu_plan.planner.workload.training import Stack
 from tests.support.rank_contexts import small_context
@@ -230,3 +232,44 @@ def test_one_walk_serves_traces_whose_hooks_are_alike() -> None:
         shared = [Zero3().rank(replace(context(), trace=trace)) for trace in (larger, longer)]
     for trace, found in zip((larger, longer), shared, strict=True):
         same(found.stream, alone(replace(context(), trace=trace)).stream)
+
+
+SWAPPED = tiny_trace([(1024, 2048)] * 8)
+SWAPPING = (("zero.param_persistence_threshold", "10"), ("zero.max_in_cpu", "0"))
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_one_walk_through_swap_buffers_serves_any_number_of_ranks(steps: int) -> None:
+    """Those that lack buffers too: the walk that ends for want of them is not gone again."""
+    trace = replace(SWAPPED)
+    with walks() as gone:
+        for world in (2, 4):
+            asked = context(world_size=world, offload=Offload.NVME, settings=SWAPPING, accumulation_steps=steps)
+            before = len(gone)
+            found = Zero3().rank(replace(asked, trace=trace))
+            of_first, asks = len(gone) - before, alone(replace(asked, trace=SWAPPED))
+            same(found.stream, asks.stream)
+            assert replace(found, stream=asks.stream) == asks
+            assert of_first == (0 if world == 4 else len(scripts(trace).swapping))
+    kept = scripts(trace).swapping.values()
+    assert sum(one.script is not None for one in kept) == 1
+
+
+def test_swap_buffers_are_left_as_the_walk_leaves_them() -> None:
+    asked = replace(
+        context(world_size=2, offload=Offload.NVME, settings=SWAPPING, accumulation_steps=2), trace=replace(SWAPPED)
+    )
+    with walks() as gone:
+        first, second = (Stage3(asked, buffers=8) for _ in range(2))
+        first.plan()
+        second.plan()
+        assert len(gone) == 1
+        assert first.pool is not None
+        assert first.pool == second.pool
+        assert first.pool.calls is not second.pool.calls
+        for _ in range(2):
+            few = Stage3(asked, buffers=1)
+            with pytest.raises(SwapError) as ended:
+                few.plan()
+            assert (ended.value.needed or 0) > 1
+        assert len(gone) == 2

@@ -6,7 +6,7 @@ _ensure_availability_of_partitioned_params and partitioned_param_coordinator.py:
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, fields, replace
 
 from gpu_plan.planner.plain.values import dataclass
 
@@ -35,6 +35,16 @@ class SwapPool:
     """Every read, as parameters in ascending order and whether it went on in the background."""
     _arrived: set[int] = field(default_factory=set)
     _flying: set[int] = field(default_factory=set)
+
+    def copied(self) -> "SwapPool":
+        """The same state, for a pool of its own."""
+        return replace(self, calls=list(self.calls), _arrived=set(self._arrived), _flying=set(self._flying))
+
+    def become(self, other: "SwapPool") -> None:
+        """The state of a pool that is as large and passes the same, after what it went through."""
+        kept = other.copied()
+        for one in fields(self):
+            setattr(self, one.name, getattr(kept, one.name))
 
     def absent(self, parameter: int) -> bool:
         """Whether a parameter's partition is on NVMe alone."""

@@ -15,6 +15,7 @@ from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import Script
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_parameters
 from gpu_plan.planner.strategy.zero.stage3.partition import holders
+from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 from gpu_plan.planner.strategy.zero.stage3.views import (
     lookup_modules,
     module_events,
@@ -27,8 +28,22 @@ from gpu_plan.planner.trace.events import IntArray, Kind, Mark, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swapping:
+    """A walk through swap buffers: its script, or with how many it would have gone on, and the buffers' last state."""
+
+    script: Script | None
+    needed: int | None
+    pool: SwapPool
+
+
 class Scripts(dict[object, Script]):
     """Those of traces that are alike, by all else that they depend on; whoever makes one adds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.swapping: dict[object, Swapping] = {}
+        """Those of partitions that pass through swap buffers, which are anew for each walk."""
 
 
 _KNOWN: WeakValueDictionary[bytes, Scripts] = WeakValueDictionary()

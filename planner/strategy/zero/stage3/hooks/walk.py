@@ -26,12 +26,12 @@ from gpu_plan.planner.strategy.zero.stage3.hooks.script import (
     TAKE,
     Script,
 )
-from gpu_plan.planner.strategy.zero.stage3.hooks.structure import carried_out, kernels, scripts, seen
+from gpu_plan.planner.strategy.zero.stage3.hooks.structure import Swapping, carried_out, kernels, scripts, seen
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_parameters
 from gpu_plan.planner.strategy.zero.stage3.partition import Partitions, holders
 from gpu_plan.planner.strategy.zero.stage3.queues import GATHERS, REDUCES, Queues
 from gpu_plan.planner.strategy.zero.stage3.storage import GATHERED, Limits
-from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
+from gpu_plan.planner.strategy.zero.stage3.swap import SwapError, SwapPool
 from gpu_plan.planner.strategy.zero.stage3.traffic import gathering, reducing
 from gpu_plan.planner.strategy.zero.stage3.views import (
     lookup_modules,
@@ -60,22 +60,44 @@ class Walked:
 
 def script_of(walked: Walked) -> Script:
     """The acts of a rank: those that another rank has made already, of this trace or one like it, where nothing tells
-    them apart.
-
-    What passes through swap buffers is walked anew: the buffers' own state says whether it goes on.
+    them apart. Raises SwapError where swap buffers do not suffice.
     """
-    context, parts = walked.context, walked.parts
-    if walked.pool is not None:
-        return _placed(walked, _Walk(walked).script()).among(parts, context.world_size, walked.dtype)
-    known, here, key = scripts(context.trace), carried_out(context.trace), _key(walked)
-    if key not in known:
-        known[key] = _Walk(walked).script()
+    context, parts, pool = walked.context, walked.parts, walked.pool
+    here, key = carried_out(context.trace), _key(walked)
+    if pool is not None:
+        key = key, pool.swapped, pool.buffers
+    script = _walk(walked, key) if pool is None else _swapping(walked, key, pool)
     if key not in here:
-        here[key] = _placed(walked, known[key])
+        here[key] = _placed(walked, script)
     among = key, context.world_size
     if among not in here:
         here[among] = here[key].among(parts, context.world_size, walked.dtype)
     return here[among]
+
+
+def _walk(walked: Walked, key: object) -> Script:
+    """The walk, of those that are known."""
+    known = scripts(walked.context.trace)
+    if key not in known:
+        known[key] = _Walk(walked).script()
+    return known[key]
+
+
+def _swapping(walked: Walked, key: object, pool: SwapPool) -> Script:
+    """The same through swap buffers, which are left as the walk leaves them."""
+    known = scripts(walked.context.trace).swapping
+    if key not in known:
+        script = needed = None
+        try:
+            script = _Walk(walked).script()
+        except SwapError as error:
+            needed = error.needed
+        known[key] = Swapping(script=script, needed=needed, pool=pool.copied())
+    found = known[key]
+    pool.become(found.pool)
+    if found.script is None:
+        raise SwapError(found.needed)
+    return found.script
 
 
 _BEGINS, _BOUND, _ENDS = range(3)
