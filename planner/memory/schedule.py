@@ -8,6 +8,7 @@ that it waited for stood behind (`gpu_plan.planner.memory.lead.until`).
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 from gpu_plan.planner.memory.lead.log import Log
 from gpu_plan.planner.memory.lead.play import DEFAULT_STREAM, MAX_QUEUED_LAUNCHES
@@ -21,6 +22,12 @@ Event = int
 """Number of the work that an event stands behind."""
 Freed = int
 """Number of a free that waits, among those of its streams."""
+
+
+@cache
+def _bits(schedules: tuple[Schedule, ...]) -> int:
+    """A bit of each."""
+    return sum(1 << schedule for schedule in schedules)
 
 
 class DeviceStreams:
@@ -50,9 +57,8 @@ class DeviceStreams:
 
     def launched(self, kernels: int, moment: Moment) -> None:
         """The host has launched so many kernels in all on the computing stream: none that is further back waits."""
-        self.log.launched(kernels)
+        self.log.launched_before(kernels, DEFAULT_STREAM)
         self.moments.append(moment)
-        self.log.recorded(DEFAULT_STREAM)
 
     def host_waits(
         self, event: Event, moment: Moment, schedules: Sequence[Schedule] = RUNS_AHEAD, *, behind: Event = 0
@@ -63,7 +69,7 @@ class DeviceStreams:
         says so, the work that this one stands behind is then complete as well, and of the other streams what either
         does, the later one first.
         """
-        self.log.host_waited(sum(1 << schedule for schedule in schedules), event, behind)
+        self.log.host_waited(_bits(tuple(schedules)), event, behind)
         self.moments.append(moment)
 
     def until(self) -> IntArray:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -132,7 +132,7 @@ def test_weights_of_one_module_are_gathered_together_padded_and_land_as_they_are
 def test_weights_of_two_types_are_gathered_by_a_call_each() -> None:
     """partition_parameters.py: _all_gather_coalesced; each gathers into a flat buffer, were it for one alone."""
     mixed, diary = small({0: [0, 1]}, [5, 7])
-    mixed.scale = (1, 2)
+    mixed = replace(mixed, scale=(1, 2))
     mixed.begin(0)
     mixed.fetch(0, 0, backward=False)
     assert diary.said[:2] == [("coalesced all-gather", 8), ("coalesced all-gather", 2 * 8)]

@@ -59,6 +59,8 @@ class Coordinator(Generic[At]):
     """Elements of storage that one element of every parameter takes; none: one throughout."""
     gathers: Counter[Gathered] = field(default_factory=Counter)
     """All-gathers since the last forward began."""
+    _elements: list[int] = field(default_factory=list)
+    """Of every parameter's storage when it is whole, padded to the ranks."""
     _recorded: list[int] | None = None
     _complete: bool = False
     _order: list[int] = field(default_factory=list)
@@ -82,6 +84,10 @@ class Coordinator(Generic[At]):
     _backward: dict[int, None] = field(default_factory=dict)
     _recomputed: dict[int, list[int]] = field(default_factory=dict)
     """Frozen parameters that a recomputation gathered, by the module whose backward asked for it."""
+
+    def __post_init__(self) -> None:
+        world, scale = self.limits.world_size, self.scale or [1] * len(self.numel)
+        self._elements = [-(-count // world) * world * by for count, by in zip(self.numel, scale, strict=True)]
 
     # -- moments ---------------------------------------------------------------------------------------------
 
@@ -172,7 +178,7 @@ class Coordinator(Generic[At]):
             self.pool.ensure(persistent)
         partitions = self._copy_over(at, persistent)
         for parameter in persistent:
-            self._whole[parameter] = self.storage.take(at, self._padded(parameter), PERSISTENT, (parameter,))
+            self._whole[parameter] = self.storage.take(at, self._elements[parameter], PERSISTENT, (parameter,))
         for ticket in partitions:
             self.storage.give(at, ticket)
 
@@ -211,10 +217,6 @@ class Coordinator(Generic[At]):
 
     # -- gathering -------------------------------------------------------------------------------------------
 
-    def _padded(self, parameter: int) -> int:
-        world = self.limits.world_size
-        return -(-self.numel[parameter] // world) * world * self._scaled(parameter)
-
     def _scaled(self, parameter: int) -> int:
         return self.scale[parameter] if self.scale else 1
 
@@ -228,13 +230,14 @@ class Coordinator(Generic[At]):
         world = self.limits.world_size
         if world == 1:
             return []
-        return [self.storage.fetch(at, self._padded(parameter) // world, parameter) for parameter in parameters]
+        return [self.storage.fetch(at, self._elements[parameter] // world, parameter) for parameter in parameters]
 
     def _gather(self, at: At, parameters: Sequence[int], *, backward: bool, ahead: bool) -> None:
-        absent = [p for p in parameters if p not in self._whole and p not in self._flights]
+        whole, flights = self._whole, self._flights
+        absent = [p for p in parameters if p not in whole and p not in flights]
         if not absent or not self._gathers:
             return
-        self._live += sum(self.numel[p] for p in absent)
+        self._live += sum([self.numel[p] for p in absent])
         if self.pool is not None:
             self.pool.ensure(absent)
         self._issued = True
@@ -247,12 +250,12 @@ class Coordinator(Generic[At]):
 
     def _call(self, at: At, absent: list[int], in_place: bool, *, backward: bool, ahead: bool) -> None:
         """One all-gather, of parameters of one type."""
-        elements = sum(map(self._padded, absent))
+        elements = sum([self._elements[parameter] for parameter in absent])
         self.gathers[Gathered(tuple(absent), backward, ahead)] += 1
         flight = _Flight(absent, waiting=len(absent))
         if in_place:
             for parameter in absent:
-                self._whole[parameter] = self.storage.take(at, self._padded(parameter), GATHERED, (parameter,))
+                self._whole[parameter] = self.storage.take(at, self._elements[parameter], GATHERED, (parameter,))
             flight.landed = True
         else:
             flight.buffer = self.storage.take(at, elements, COALESCED, absent)

@@ -100,6 +100,8 @@ def _swapping(walked: Walked, key: object, pool: SwapPool) -> Script:
     return found.script
 
 
+_GRADIENT, _ENTER, _EXIT, _BACKWARD_ENTER = map(int, (Kind.GRADIENT, Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER))
+"""Plain numbers: to compare members of an enumeration, at each of thousands of events, takes several times as long."""
 _BEGINS, _BOUND, _ENDS = range(3)
 """Places of a pass that are no events: where forward begins, outputs take the place of those before, backward ends."""
 _EVENTS = 3
@@ -242,6 +244,7 @@ class _Walk:
                 script.close()
         script.streams = self._queues.streams
         script.gathered = coordinator.gathers.copy()
+        script.end()
         return script
 
     def _run(self, first: int) -> None:
@@ -252,12 +255,12 @@ class _Walk:
         self._script.bucketed.clear()
         # The Trainer forgets the pass before when backward has ended.
         root_entered, bound = False, -1 if self._is_trainer else first + _EVENTS + seen.bound
-        backward, acts, launched = int(Kind.BACKWARD_ENTER), self._script.acts, self._queues.launched
+        acts, launched = self._script.acts, self._queues.streams.launched
         events = zip(seen.kinds, seen.subjects, seen.tells, seen.recomputed, strict=True)
         for at, (kind, subject, tells, recomputed) in enumerate(events, first + _EVENTS):
             if at == bound:
                 coordinator.drop_graphs(first + _BOUND, but=1)
-            if kind == backward and not root_entered:
+            if kind == _BACKWARD_ENTER and not root_entered:
                 # Backward of the outputs enters the root first, of which traces, as of nothing to be gathered, say no
                 # more.
                 coordinator.fetch(at, 0, backward=True)
@@ -280,17 +283,17 @@ class _Walk:
         token ids have none, and in what runs backward last.
         """
         coordinator = self._coordinator
-        if kind == Kind.GRADIENT:
+        if kind == _GRADIENT:
             if not tells:
                 return  # A loss that caches gradients runs several backward passes: the last one completes it.
             coordinator.forget_view(at, subject)
             if subject not in self._delayed:
                 self._arrive(at, subject)
-        elif kind == Kind.ENTER:
+        elif kind == _ENTER:
             coordinator.fetch(at, subject, backward=False)
-        elif kind == Kind.EXIT:
+        elif kind == _EXIT:
             coordinator.release(at, subject, backward=False, recorded=tells, recomputed=recomputed)
-        elif kind == Kind.BACKWARD_ENTER:
+        elif kind == _BACKWARD_ENTER:
             coordinator.fetch(at, subject, backward=True)
         elif subject in self._leaves:
             for parameter in self._leaves[subject]:
