@@ -287,7 +287,10 @@ class Session:
         if self._replay is not None:
             self._number += 1
             wanted = self._asked.get("picture", 0)
-            self._replay.send(Ahead(number=self._number, wanted=wanted, rough=rough, exact=exact))
+            # Where model states came first, a layout was waited for.
+            long = (state.focus_request for state, picture in kept.items() if picture is None or picture.states_only)
+            ahead = Ahead(number=self._number, wanted=wanted, rough=rough, exact=exact, prepared=tuple(long))
+            self._replay.send(ahead)
 
     def _trace(self) -> None:
         if self.notice:

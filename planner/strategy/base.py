@@ -4,7 +4,7 @@ A strategy is a function from the traced step to the stream that the worst rank 
 takes, the collectives it issues and the optimizer work it leaves to each rank.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -157,6 +157,10 @@ class Strategy(Protocol):
 
     def rank(self, context: RankContext) -> RankPlan:
         """The worst rank's plan."""
+        ...
+
+    def prepares(self, context: RankContext) -> Iterator[None]:
+        """What takes longest of `rank`, before anybody asks: in pieces of a few milliseconds, and kept."""
         ...
 
 

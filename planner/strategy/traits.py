@@ -4,8 +4,9 @@ A strategy is one file in `gpu_plan.planner.strategy.kinds`. Nothing here import
 the doctor and the explorer read traits where no step is replayed.
 """
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from gpu_plan.planner.plain.values import dataclass
 
@@ -255,3 +256,7 @@ class HasTraits:
     def offloads(self) -> tuple[Offload, ...]:
         """Kinds of offload that it knows."""
         return self.traits.offloads
+
+    def prepares(self, context: Any) -> Iterator[None]:
+        """What takes longest of a rank's plan, before anybody asks: of most nothing does."""
+        return iter(())

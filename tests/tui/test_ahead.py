@@ -1,11 +1,14 @@
 """What is worked out before it is asked for: which states, and what becomes of their pictures."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
 from gpu_plan.tui.ahead import Move, moved, neighbours
-from gpu_plan.tui.engine.child import Inbox
+from gpu_plan.tui.engine.breaks import Breaks
+from gpu_plan.tui.engine.child import Inbox, ReplayWorker
+from gpu_plan.tui.engine.kept.providers import UntracedError
 from gpu_plan.tui.engine.kept.streams import StreamCache
 from gpu_plan.tui.engine.messages import Ahead, Ask, Reply, write
 from gpu_plan.tui.session import Session
@@ -146,3 +149,67 @@ def test_a_picture_on_the_screen_is_completed_before_what_may_come_next(wanted, 
     inbox = Inbox(source, lambda: None)
     assert [inbox.take() for _ in range(3)][-1] is None
     assert inbox.is_stale(ask) is left
+
+
+class Evaluated:
+    """Says what was asked of it; each layout is prepared in two pieces."""
+
+    def __init__(self):
+        self.did = []
+
+    def of(self, request):
+        return self
+
+    def pictures(self, request, wanted):
+        self.did.append((wanted, request.command))
+        yield picture(request, exact=wanted == "exact")
+
+    def prepared(self, request):
+        for piece in range(2):
+            self.did.append((f"piece {piece}", request.command))
+            yield
+        raise UntracedError(())
+
+
+def worker(*requests):
+    """One that is to look ahead to these."""
+    made = ReplayWorker(lambda reply: None, None, Breaks())
+    made._evaluations = Evaluated()
+    made.take(Ahead(number=1, rough=requests, exact=requests, prepared=requests))
+    return made, made._evaluations.did
+
+
+def test_what_takes_longest_is_prepared_behind_sums_and_before_exact_pictures():
+    one, other = (STATE.trying("micro-batch", size).focus_request for size in ("4", "8"))
+    made, did = worker(one, other)
+    while made.go_ahead():
+        pass
+    pieces = [(f"piece {piece}", request.command) for request in (one, other) for piece in range(2)]
+    of_each = {kind: [(kind, request.command) for request in (one, other)] for kind in ("first", "exact")}
+    assert did == [*of_each["first"], *pieces, *of_each["exact"]]
+
+
+def test_what_is_begun_is_gone_on_with_behind_the_next_key():
+    one, other = (STATE.trying("micro-batch", size).focus_request for size in ("4", "8"))
+    made, did = worker(one)
+    while ("piece 0", one.command) not in did:
+        made.go_ahead()
+    made.take(Ahead(number=2, rough=(), exact=(), prepared=(other,)))
+    did.clear()
+    while made.go_ahead():
+        pass
+    assert did == [("piece 1", one.command), ("piece 0", other.command), ("piece 1", other.command)]
+
+
+def test_layouts_that_were_waited_for_are_to_be_prepared():
+    session, channel = session_with_picture()
+    after = STATE.stepped("micro-batch")
+    assert after.focus_request in channel.last(Ahead).prepared
+    made = replace(picture(after.focus_request, exact=False), states_only=True)
+    session.on_reply(Reply(number=0, kind="ahead", picture=made, of=after.focus_command))
+    summed = STATE.stepped("micro-batch", False)
+    ahead(session, summed, exact=False)
+    session._look_ahead()
+    assert after.focus_request in channel.last(Ahead).prepared
+    assert after.focus_request not in channel.last(Ahead).rough
+    assert summed.focus_request not in channel.last(Ahead).prepared

@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -83,12 +83,15 @@ class ReplayWorker:
         self._send, self._inbox, self._breaks = send, inbox, breaks
         self._evaluations = Evaluations(kept_alone=True, breakable=breaks.breakable)
         self._ahead: deque[tuple[Request, bool]] = deque()
+        self._to_prepare: deque[Request] = deque()
+        self._preparing: Iterator[None] = iter(())
         self._simulated: set[str] = set()
 
     def take(self, message: AnyParcel | Ahead) -> None:
         if isinstance(message, Ahead):
             self._ahead = deque((request, False) for request in message.rough)
             self._ahead.extend((request, True) for request in message.exact)
+            self._to_prepare = deque(message.prepared)
             self._simulated.clear()
         else:
             self._evaluations.take(message)
@@ -96,6 +99,7 @@ class ReplayWorker:
     def answer(self, ask: Ask) -> None:
         if ask.kind == "picture":
             self._ahead.clear()  # What comes next, comes after another state.
+            self._to_prepare.clear()
         try:
             replays = self._evaluations.of(ask.request)
             if ask.kind == "tensors":
@@ -121,7 +125,10 @@ class ReplayWorker:
         clear_up()
 
     def go_ahead(self) -> bool:
-        """One picture that nobody has asked for yet; False where none is left. StaleError as soon as one asks."""
+        """One picture that nobody has asked for yet, or a piece of what one takes longest for; False where none is
+        left. StaleError as soon as one asks."""
+        if (not self._ahead or self._ahead[0][1]) and self._prepares():
+            return True
         if not self._ahead:
             return False
         request, exact = self._ahead.popleft()
@@ -135,6 +142,19 @@ class ReplayWorker:
         except (UntracedError, PlanError):
             pass  # It is said when it is asked for.
         return True
+
+    def _prepares(self) -> bool:
+        """Whether there was a piece: what is begun is gone on with, whatever was asked meanwhile."""
+        try:
+            if next(self._preparing, self) is None:
+                return True
+            if self._to_prepare:
+                request = self._to_prepare.popleft()
+                self._preparing = self._evaluations.of(request).prepared(request)
+                return True
+        except (UntracedError, PlanError):
+            return True  # It is said when it is asked for.
+        return False
 
 
 class SearchWorker:

@@ -142,6 +142,16 @@ class Replays(Generic[T]):
         plan = evaluator.kept_plan(family, batch, trace)
         return plan is None or sum(call.count for call in plan.collectives) > _MANY
 
+    def prepared(self, request: Request) -> Iterator[None]:
+        """What takes longest of a configuration's layout, piece by piece, before anybody asks for its picture; it is
+        kept. Raises as `pictures`."""
+        setup = self._setup(request)
+        evaluator, family, batch = setup.evaluator, setup.family, setup.batch
+        if not _is_staged(family):
+            trace = evaluator.provider.trace(evaluator.variant(family), batch.micro_batch)
+            if evaluator.kept_plan(family, batch, trace) is None:
+                yield from family.strategy.prepares(evaluator.context(family, min(batch.accumulation_steps, 2), trace))
+
     def tensors(self, request: Request) -> tuple[TensorLine, ...]:
         """All tensors at the peak of the exact picture. Raises as `pictures`."""
         setup = self._setup(request)

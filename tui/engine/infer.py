@@ -52,6 +52,10 @@ class Generated:
             ranks=_ranks(judgement),
         )
 
+    def prepared(self, request: Request) -> Iterator[None]:
+        """Nothing takes long before its picture."""
+        return iter(())
+
     def tensors(self, request: Request) -> tuple[TensorLine, ...]:
         """All tensors at the peak of the picture. Raises as `pictures`."""
         task, _ = self._task(request, lambda _: None, lambda: None)

@@ -44,7 +44,9 @@ class Ahead:
     rough: tuple[Request, ...]
     """To be summed."""
     exact: tuple[Request, ...]
-    """To be simulated once everything is summed."""
+    """To be simulated once everything is summed, and what takes longest prepared."""
+    prepared: tuple[Request, ...] = ()
+    """Those whose layout is to be prepared before that, where it takes long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,8 @@ from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpu_plan.planner.strategy.base import RankContext, RankPlan
     from gpu_plan.planner.trace.variant import Regime
 
@@ -92,6 +94,11 @@ class Zero3(HasTraits):
         from gpu_plan.planner.strategy.zero.stage3.infinity import rank_plan
 
         return rank_plan(context)
+
+    def prepares(self, context: "RankContext") -> "Iterator[None]":
+        from gpu_plan.planner.strategy.zero.stage3.infinity import preparing
+
+        return preparing(context)
 
 
 STRATEGY = Zero3()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from itertools import islice
 from unittest.mock import patch
 from weakref import WeakValueDictionary
 
@@ -17,8 +18,10 @@ from gpu_plan.planner.memory.stream.builder import StreamBuilder
 from gpu_plan.planner.memory.stream.moments import Point, point
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.kinds.ddp import DistributedDataParallel
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.traits import Offload
+from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator
 from gpu_plan.planner.strategy.zero.stage3.hooks import structure
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import FETCH, REDUCE, TAKE, Script
 from gpu_plan.planner.strategy.zero.stage3.hooks.structure import carried_out, scripts
@@ -274,3 +277,54 @@ def test_swap_buffers_are_left_as_the_walk_leaves_them() -> None:
                 few.plan()
             assert (ended.value.needed or 0) > 1
         assert len(gone) == 2
+
+
+LONG = tiny_trace([(64, 64)] * 600)
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 3, None])
+@pytest.mark.parametrize("world", [1, 4])
+def test_a_walk_begun_before_anybody_asks_is_gone_on_with(pieces: int | None, world: int) -> None:
+    """Whoever asks after some of its pieces finds the rest gone by the same walk, and the same acts."""
+    asked = context(world_size=world, trace=replace(LONG), accumulation_steps=2)
+    with walks() as gone:
+        begun = Zero3().prepares(asked)
+        count = sum(1 for _ in islice(begun, pieces))
+        assert count > 5 if pieces is None else count == pieces
+        found = Zero3().rank(asked)
+        assert len(gone) == 1
+        assert not [one for one in begun if one is not None]
+        Zero3().rank(asked)
+        assert len(gone) == 1, "it is kept"
+    asks = alone(replace(asked, trace=LONG))
+    same(found.stream, asks.stream)
+    assert found.collectives == asks.collectives
+
+
+def test_a_walk_that_is_broken_off_is_begun_anew() -> None:
+    """Whatever ends it midway, what is half done is never taken for the whole."""
+    asked = context(trace=replace(LONG))
+    with walks() as gone:
+        begun = Zero3().prepares(asked)
+        next(begun)
+        with patch.object(Coordinator, "release", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            Zero3().rank(asked)
+        assert list(begun) == []
+        assert not scripts(asked.trace)
+        found = Zero3().rank(asked)
+        assert len(gone) == 2
+    same(found.stream, alone(replace(asked, trace=LONG)).stream)
+
+
+def test_walks_through_swap_buffers_are_begun_before_anybody_asks_too() -> None:
+    asked = context(world_size=2, offload=Offload.NVME, settings=SWAPPING, trace=replace(SWAPPED))
+    with walks() as gone:
+        assert len(list(Zero3().prepares(asked))) > 0
+        before = len(gone)
+        found = Zero3().rank(asked)
+        assert len(gone) == before
+    same(found.stream, alone(replace(asked, trace=SWAPPED)).stream)
+
+
+def test_other_strategies_have_nothing_to_prepare() -> None:
+    assert list(DistributedDataParallel().prepares(context())) == []

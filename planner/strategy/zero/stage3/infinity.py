@@ -3,6 +3,7 @@
 Mirrors deepspeed/runtime/swap_tensor/partitioned_param_swapper.py: swap_in, which asserts that there are enough.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
@@ -10,6 +11,25 @@ from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero.stage3.nvme import PARAMETER_BUFFERS, too_small
 from gpu_plan.planner.strategy.zero.stage3.rank import Stage3
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapError
+
+
+def preparing(context: RankContext) -> Iterator[None]:
+    """What takes longest of `rank_plan`, before anybody asks: piece by piece, and kept."""
+    count = int(dict(context.settings).get("zero.param_buffer_count") or PARAMETER_BUFFERS)
+    while True:
+        try:
+            yield from Stage3(context, buffers=count).walking()
+            return
+        except SwapError as error:
+            context, count = _otherwise(context, count, error)
+
+
+def _otherwise(context: RankContext, count: int, error: SwapError) -> tuple[RankContext, int]:
+    """What is tried next where buffers did not do: none read ahead, or more of them."""
+    if error.needed is None:
+        return replace(context, settings=tuple((dict(context.settings) | dict((_NONE_AHEAD,))).items())), count
+    return context, max(count + 1, error.needed)
+
 
 _NONE_AHEAD = ("zero.prefetch_bucket_size", "0")
 _TWICE = (
@@ -42,8 +62,6 @@ def rank_plan(context: RankContext) -> RankPlan:
                 if "zero.prefetch_bucket_size" in asked:
                     problem = problem or _TWICE
                 chosen = (_NONE_AHEAD,)
-                context = replace(context, settings=tuple((asked | dict(chosen)).items()))
-                continue
-            count = max(count + 1, error.needed)
-            if given:
+            context, count = _otherwise(context, count, error)
+            if given and error.needed is not None:
                 problem = f"DeepSpeed runs out of swap buffers with zero.param_buffer_count={given}: give it {count}"

@@ -7,7 +7,7 @@ parameter_offload.py: setup_zero_stage3_hooks. Every rank holds partitions of th
 as bad as any. The model is taken to be built under deepspeed.zero.Init, as accelerate and transformers do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
@@ -21,7 +21,7 @@ from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero import common
 from gpu_plan.planner.strategy.zero.stage3.hooks.acts import Acts, Held
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import Script
-from gpu_plan.planner.strategy.zero.stage3.hooks.walk import Walked, script_of
+from gpu_plan.planner.strategy.zero.stage3.hooks.walk import Walked, script_of, walking
 from gpu_plan.planner.strategy.zero.stage3.host import optimizer_host_bytes, weights_host_bytes
 from gpu_plan.planner.strategy.zero.stage3.nvme import Nvme, nvme_layout, nvme_notes
 from gpu_plan.planner.strategy.zero.stage3.partition import partition
@@ -79,6 +79,10 @@ class Stage3:
             weights_on_host=self.weights_on_host,
             nvme=self.nvme,
         )
+
+    def walking(self) -> Iterator[None]:
+        """The way of its hooks along the step, before anybody asks. Raises SwapError as `plan`."""
+        return walking(self._walked())
 
     def plan(self) -> RankPlan:
         self._load()

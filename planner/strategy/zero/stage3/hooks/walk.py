@@ -4,7 +4,8 @@ Mirrors deepspeed/runtime/zero/stage3.py: DeepSpeedZeroOptimizer_Stage3 (__add_g
 __reduce_and_partition_ipg_grads) and parameter_offload.py: setup_zero_stage3_hooks.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -64,8 +65,6 @@ def script_of(walked: Walked) -> Script:
     """
     context, parts, pool = walked.context, walked.parts, walked.pool
     here, key = carried_out(context.trace), _key(walked)
-    if pool is not None:
-        key = key, pool.swapped, pool.buffers
     script = _walk(walked, key) if pool is None else _swapping(walked, key, pool)
     if key not in here:
         here[key] = _placed(walked, script)
@@ -75,25 +74,52 @@ def script_of(walked: Walked) -> Script:
     return here[among]
 
 
+def walking(walked: Walked) -> Iterator[None]:
+    """`script_of` before anybody asks, in pieces of a few milliseconds: whoever asks meanwhile goes on from there."""
+    known, pool, key = scripts(walked.context.trace), walked.pool, _key(walked)
+    there: Container[object] = known if pool is None else known.swapping
+    if key not in there:
+        walk = _BEGUN[id(known), key] = _Walk(walked)
+        while key not in there and _BEGUN.get((id(known), key)) is walk and walk.go_on():
+            yield
+        if key not in there and _BEGUN.get((id(known), key)) is not walk:
+            return  # Somebody went on with it, and was broken off.
+    script, here = (
+        _walk(walked, key) if pool is None else _swapping(walked, key, pool),
+        carried_out(walked.context.trace),
+    )
+    if key not in here:
+        yield
+        here[key] = _placed(walked, script)
+    yield
+    script_of(walked)
+
+
+_BEGUN: "WeakValueDictionary[tuple[int, object], _Walk]" = WeakValueDictionary()
+"""Walks that are under way in pieces, by their scripts and key."""
+
+
 def _walk(walked: Walked, key: object) -> Script:
     """The walk, of those that are known."""
     known = scripts(walked.context.trace)
     if key not in known:
-        known[key] = _Walk(walked).script()
+        known[key] = (_BEGUN.pop((id(known), key), None) or _Walk(walked)).script()
     return known[key]
 
 
 def _swapping(walked: Walked, key: object, pool: SwapPool) -> Script:
     """The same through swap buffers, which are left as the walk leaves them."""
-    known = scripts(walked.context.trace).swapping
-    if key not in known:
+    known = scripts(walked.context.trace)
+    if key not in known.swapping:
+        walk = _BEGUN.pop((id(known), key), None) or _Walk(walked)
         script = needed = None
         try:
-            script = _Walk(walked).script()
+            script = walk.script()
         except SwapError as error:
             needed = error.needed
-        known[key] = Swapping(script=script, needed=needed, pool=pool.copied())
-    found = known[key]
+        assert walk.pool is not None
+        known.swapping[key] = Swapping(script=script, needed=needed, pool=walk.pool.copied())
+    found = known.swapping[key]
     pool.become(found.pool)
     if found.script is None:
         raise SwapError(found.needed)
@@ -102,6 +128,8 @@ def _swapping(walked: Walked, key: object, pool: SwapPool) -> Script:
 
 _GRADIENT, _ENTER, _EXIT, _BACKWARD_ENTER = map(int, (Kind.GRADIENT, Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER))
 """Plain numbers: to compare members of an enumeration, at each of thousands of events, takes several times as long."""
+_PIECE = 500
+"""Events at which a walk can be left and gone on with: some three milliseconds of it."""
 _BEGINS, _BOUND, _ENDS = range(3)
 """Places of a pass that are no events: where forward begins, outputs take the place of those before, backward ends."""
 _EVENTS = 3
@@ -145,6 +173,7 @@ def _key(walked: Walked) -> object:
         context.stack.traits.is_trainer,
         context.peft.adapts and context.checkpointing is not Checkpointing.NONE,
         (ranks == 1, ranks == 1 and walked.weights_on_host),
+        None if walked.pool is None else (walked.pool.swapped, walked.pool.buffers),
     )
 
 
@@ -230,12 +259,31 @@ class _Walk:
         self._bucket: list[int] = []
         self._bucket_elements = 0
         self._seen = seen(trace)
+        self.pool = walked.pool
+        self._pieces, self._whole = self._goes(), False
+        self._lacks: SwapError | None = None
 
     def script(self) -> Script:
-        """All of it, by places instead of points."""
+        """All of it, by places instead of points. Raises SwapError."""
+        while self.go_on():
+            pass
+        if self._lacks is not None:
+            raise SwapError(self._lacks.needed)
+        assert self._whole, "it was broken off"
+        return self._script
+
+    def go_on(self) -> bool:
+        """One more piece; False where none is left."""
+        try:
+            return next(self._pieces, self) is None
+        except SwapError as error:
+            self._lacks = error.with_traceback(None)
+            return False
+
+    def _goes(self) -> Iterator[None]:
         script, coordinator = self._script, self._coordinator
         for number, in_pass in enumerate(self._builder.passes):
-            self._run(number * (_EVENTS + len(self._seen.kinds)))
+            yield from self._run(number * (_EVENTS + len(self._seen.kinds)))
             script.close()
             if in_pass.last and self._parts.trainable:
                 coordinator.begin_step(_BEGINS)
@@ -245,9 +293,9 @@ class _Walk:
         script.streams = self._queues.streams
         script.gathered = coordinator.gathers.copy()
         script.end()
-        return script
+        self._whole = True
 
-    def _run(self, first: int) -> None:
+    def _run(self, first: int) -> Iterator[None]:
         """A pass, whose places begin with that number."""
         coordinator, seen = self._coordinator, self._seen
         self._queues.begin(self._moment(first + _BEGINS))
@@ -265,6 +313,8 @@ class _Walk:
                 # more.
                 coordinator.fetch(at, 0, backward=True)
                 root_entered = True
+            if not at % _PIECE:
+                yield
             launched(0, (at, len(acts)))  # how many kernels, each trace says for itself
             self._hook(at, kind, subject, tells=tells, recomputed=recomputed)
         end = first + _ENDS
