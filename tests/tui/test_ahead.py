@@ -1,12 +1,14 @@
 """What is worked out before it is asked for: which states, and what becomes of their pictures."""
 
 import io
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from gpu_plan.tui.ahead import Move, moved, neighbours
-from gpu_plan.tui.engine.breaks import Breaks
+from gpu_plan.tui.engine import evaluate
+from gpu_plan.tui.engine.breaks import Breaks, StaleError
 from gpu_plan.tui.engine.child import Inbox, ReplayWorker
 from gpu_plan.tui.engine.kept.providers import UntracedError
 from gpu_plan.tui.engine.kept.streams import StreamCache
@@ -213,3 +215,34 @@ def test_layouts_that_were_waited_for_are_to_be_prepared():
     assert after.focus_request in channel.last(Ahead).prepared
     assert after.focus_request not in channel.last(Ahead).rough
     assert summed.focus_request not in channel.last(Ahead).prepared
+
+
+def test_a_newer_question_leaves_what_a_picture_takes_longest_for_as_it_is(monkeypatch):
+    """What is begun is held until the next one has begun, which may go on with it; broken off is only what lies
+    between two pieces."""
+    left = []
+
+    @contextmanager
+    def breakable():
+        if left:
+            raise StaleError
+        yield
+
+    def pieces(setup):
+        for piece in range(3):
+            did.append(piece)
+            yield
+            left.extend([piece] * (piece == setup))
+
+    did = []
+    monkeypatch.setattr(evaluate, "_pieces", pieces)
+    replays = evaluate.Replays(None, breakable=breakable)
+    with pytest.raises(StaleError):
+        replays._walk(1)
+    begun = replays._begun
+    assert did == [0, 1, 2]
+    left.clear()
+    assert list(begun) == [], "its pieces are still to be had"
+    replays._walk(None)
+    assert replays._begun is not begun
+    assert list(replays._begun) == []

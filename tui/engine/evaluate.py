@@ -83,6 +83,8 @@ class Replays(Generic[T]):
     ) -> None:
         self._providers, self._captures, self._breakable = providers, captures, breakable
         self._streams, self._pipelines, self._speed = StreamCache(), PipelineCache(), RooflineModel()
+        self._begun: Iterator[None] = iter(())
+        """What the last picture took longest for: as long as it is here, it can be gone on with."""
 
     def pictures(self, request: Request, wanted: Wanted = "each") -> Iterator[Picture]:
         """The picture from sums alone, then the exact one, then that with every kind of rank where they are not alike;
@@ -94,6 +96,8 @@ class Replays(Generic[T]):
                 states = _of_states(setup)
             if states is not None:
                 yield states
+        if wanted == "exact" or states is not None:
+            self._walk(setup)
         with self._breakable():
             judgement = setup.evaluator.judge(setup.family, setup.batch)
             reason, _ = failure(setup.evaluator, judgement), judgement.time
@@ -145,12 +149,16 @@ class Replays(Generic[T]):
     def prepared(self, request: Request) -> Iterator[None]:
         """What takes longest of a configuration's layout, piece by piece, before anybody asks for its picture; it is
         kept. Raises as `pictures`."""
-        setup = self._setup(request)
-        evaluator, family, batch = setup.evaluator, setup.family, setup.batch
-        if not _is_staged(family):
-            trace = evaluator.provider.trace(evaluator.variant(family), batch.micro_batch)
-            if evaluator.kept_plan(family, batch, trace) is None:
-                yield from family.strategy.prepares(evaluator.context(family, min(batch.accumulation_steps, 2), trace))
+        yield from _pieces(self._setup(request))
+
+    def _walk(self, setup: Setup) -> None:
+        """The same for the picture itself: a newer question leaves what is begun as it is, and may go on with it."""
+        pieces = _pieces(setup)
+        for _ in pieces:
+            self._begun = pieces  # the one before stands until here: this one may go on with it
+            with self._breakable():
+                pass
+        self._begun = iter(())
 
     def tensors(self, request: Request) -> tuple[TensorLine, ...]:
         """All tensors at the peak of the exact picture. Raises as `pictures`."""
@@ -231,6 +239,15 @@ class Replays(Generic[T]):
             source=source, cluster=cluster, spec=spec, workload=workload, evaluator=evaluator, provider=provider,
             family=family, batch=batch, request=request,
         )  # fmt: skip
+
+
+def _pieces(setup: Setup) -> Iterator[None]:
+    """What takes longest of its layout; nothing where that is kept."""
+    evaluator, family, batch = setup.evaluator, setup.family, setup.batch
+    if not _is_staged(family):
+        trace = evaluator.provider.trace(evaluator.variant(family), batch.micro_batch)
+        if evaluator.kept_plan(family, batch, trace) is None:
+            yield from family.strategy.prepares(evaluator.context(family, min(batch.accumulation_steps, 2), trace))
 
 
 def _is_staged(family: Family) -> bool:

@@ -328,3 +328,15 @@ def test_walks_through_swap_buffers_are_begun_before_anybody_asks_too() -> None:
 
 def test_other_strategies_have_nothing_to_prepare() -> None:
     assert list(DistributedDataParallel().prepares(context())) == []
+
+
+def test_one_who_prepares_goes_on_where_another_left_off() -> None:
+    asked = context(trace=replace(LONG), accumulation_steps=2)
+    with walks() as gone:
+        whole = len(list(Zero3().prepares(replace(asked, trace=replace(LONG)))))
+    with walks() as gone:
+        one = Zero3().prepares(asked)
+        assert sum(1 for _ in islice(one, 4)) == 4
+        assert len(list(Zero3().prepares(asked))) == whole - 4
+        assert len(list(one)) <= 2, "nothing of the walk itself"
+        assert len(gone) == 1

@@ -79,15 +79,13 @@ def walking(walked: Walked) -> Iterator[None]:
     known, pool, key = scripts(walked.context.trace), walked.pool, _key(walked)
     there: Container[object] = known if pool is None else known.swapping
     if key not in there:
-        walk = _BEGUN[id(known), key] = _Walk(walked)
+        walk = _BEGUN.setdefault((id(known), key), _Walk(walked))
         while key not in there and _BEGUN.get((id(known), key)) is walk and walk.go_on():
             yield
         if key not in there and _BEGUN.get((id(known), key)) is not walk:
             return  # Somebody went on with it, and was broken off.
-    script, here = (
-        _walk(walked, key) if pool is None else _swapping(walked, key, pool),
-        carried_out(walked.context.trace),
-    )
+    script = _walk(walked, key) if pool is None else _swapping(walked, key, pool)
+    here = carried_out(walked.context.trace)
     if key not in here:
         yield
         here[key] = _placed(walked, script)
@@ -96,7 +94,7 @@ def walking(walked: Walked) -> Iterator[None]:
 
 
 _BEGUN: "WeakValueDictionary[tuple[int, object], _Walk]" = WeakValueDictionary()
-"""Walks that are under way in pieces, by their scripts and key."""
+"""Walks that are under way in pieces, by their scripts and key, as long as anybody has their pieces."""
 
 
 def _walk(walked: Walked, key: object) -> Script:
