@@ -42,12 +42,13 @@ from gpu_plan.planner.trace.parallel.sequence import step_of_parts
 from gpu_plan.planner.trace.parallel.stages import stage_backward, stage_loss, stage_output
 from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, local_tensor
 from gpu_plan.planner.trace.recording.collection import no_collection, one_thread
-from gpu_plan.planner.trace.recording.fit import Recording
+from gpu_plan.planner.trace.recording.fit import NO_LOOPS, Loops, Recording
 from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open
 from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.modules import ModuleTracker
 from gpu_plan.planner.trace.recording.reads import Reads
 from gpu_plan.planner.trace.recording.recorder import Recorder
+from gpu_plan.planner.trace.recording.repeats.windows import Windows
 from gpu_plan.planner.trace.setup.autocast import Autocast
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
 from gpu_plan.planner.trace.setup.host_inputs import wait_on_host
@@ -72,14 +73,17 @@ class Session:
     origin: Callable[[], str] = str
     """Names the user's own line that runs."""
 
-    def record(self, batch: TrainingBatch, micro_batch: int, tokens: int) -> Recording:
-        """Records forward and backward on one micro batch."""
+    def record(
+        self, batch: TrainingBatch, micro_batch: int, tokens: int, *, keep: int = 0, loops: Loops = NO_LOOPS
+    ) -> Recording:
+        """Records forward and backward on one micro batch, `loops` of which are run for `keep` samples; 0: for all."""
         there = large_ones()
+        make = functools.partial(self._recorded, batch, micro_batch, tokens, keep, loops)
         with dynamo_away() if self.variant.compilation is None else contextlib.nullcontext():
-            recording = self._recorded(batch, micro_batch, tokens)
-        return recording if large_ones() == there else self._recorded(batch, micro_batch, tokens)
+            recording = make()
+        return recording if large_ones() == there else make()
 
-    def _recorded(self, batch: TrainingBatch, micro_batch: int, tokens: int) -> Recording:
+    def _recorded(self, batch: TrainingBatch, micro_batch: int, tokens: int, keep: int, loops: Loops) -> Recording:
         known = KnownValues()
         if self.variant.evaluation == "forward":
             batch = _unlabelled(batch)
@@ -92,6 +96,7 @@ class Session:
         recorder.know([*map(local_tensor, self.model.parameters()), *self.model.buffers(), *inputs.values()])
         autocast = _autocast_of(self.variant.regime)
         reads = Reads(self.model, tracker)
+        windows = Windows(samples=micro_batch, keep=keep, known=loops)
         regions = self._regions()
         with contextlib.ExitStack() as stack:
             stack.push(_none_left_behind(self.model))
@@ -116,6 +121,7 @@ class Session:
             stack.enter_context(tracker)
             if self.variant.compilation is None:
                 stack.enter_context(reads.watched())
+                stack.enter_context(windows.watched(recorder.raw.operators))
             stack.enter_context(recorder)
             if (flash := implementation_of(self.model)) is not None:
                 refuse_device(flash, getattr(self.profile, "capability", None))
@@ -155,6 +161,7 @@ class Session:
             leaves=any(one() is not None for one in standing),
             viewed=frozenset(numberless(name) for name, weight in named if recorder.views(local_tensor(weight))),
             read=reads.names(),
+            loops=windows.loops,
         )
 
     @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Traces of one model: builds it once, records the variants that are asked for, expands what was folded."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -19,8 +20,10 @@ from gpu_plan.planner.trace.parallel.context import shared_out
 from gpu_plan.planner.trace.parallel.stages import stage_inputs
 from gpu_plan.planner.trace.recording.between import ends_suffice
 from gpu_plan.planner.trace.recording.collection import one_thread
-from gpu_plan.planner.trace.recording.fit import Recording, fit, lie_exactly, signature
+from gpu_plan.planner.trace.recording.fit import NO_LOOPS, Loops, Recording, fit, lie_exactly, signature
 from gpu_plan.planner.trace.recording.recorded import Line, Recorded
+from gpu_plan.planner.trace.recording.repeats.bodies import UnlikeError
+from gpu_plan.planner.trace.recording.repeats.grown import FEW, MORE, MOST, grown
 from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
 from gpu_plan.planner.trace.sizes.ranges import ranges_for
@@ -92,8 +95,8 @@ class Tracer:
             self._prepared = key
         if variant.checkpoint_every != self.recorded.every:
             # Equal layers of which some are checkpointed repeat with another period.
-            self.recorded.every, self.recorded.folds = variant.checkpoint_every, None
-            self.recorded.apart.clear()
+            self.recorded.every = variant.checkpoint_every
+            self.recorded.fold_anew(None)
 
     def _build(self, variant: StepVariant, sizes: tuple[int, ...], *, unsettled: bool = False) -> Line:
         # Without a backward pass nothing shows that blocks are alike in it.
@@ -111,16 +114,14 @@ class Tracer:
             note = f"blocks are traced one by one: {kind}{reason}"
             if note not in self.notes:
                 self.notes.append(note)
-            self.recorded.folds = []
-            self.recorded.apart.clear()
+            self.recorded.fold_anew([])
             return self._traced(variant, sizes, [], unsettled=unsettled)
 
     def _widen(self, folds: list[Fold]) -> bool:
         """Whether runs of several kinds of blocks are tried again with whole units at their ends."""
         if all(fold.end_blocks == fold.period for fold in folds):
             return False
-        self.recorded.folds = folds_of(self.model, whole_ends=True)
-        self.recorded.apart.clear()
+        self.recorded.fold_anew(folds_of(self.model, whole_ends=True))
         return True
 
     def folds(self) -> list[Fold]:
@@ -132,12 +133,16 @@ class Tracer:
     def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold], *, unsettled: bool) -> Line:
         session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds, origin=self.origin)
         made: dict[int, Recording] = {}
+        told = self._told(session, variant, sizes[0]) if len(sizes) == 1 else None
+        if len(sizes) > 1 and any(self.recorded.loops.values()) and self._loops(session, variant):
+            raise NotLinearError("something is done for each sample in turn")
         try:
             for size in sizes if self.wide else _ends_first(sizes):
                 if len(made) == 2 and not self.wide and ends_suffice(made[sizes[0]], made[sizes[-1]]):
                     break
-                known = self.recorded.apart.get((variant.key(), size))
-                made[size] = self._record(session, variant, size) if known is None else known
+                made[size] = told or self._recorded(session, variant, size)
+                if len(sizes) > 1 and made[size].loops.calls and self._loops(session, variant):
+                    raise NotLinearError("something is done for each sample in turn")
                 if signature(made[size].raw) != signature(made[sizes[0]].raw):
                     raise NotLinearError("the step's structure changes with the micro batch")
             recordings = tuple(made[size] for size in sizes if size in made)
@@ -157,10 +162,52 @@ class Tracer:
         except NotLinearError:
             self.recorded.keep_apart(variant, list(made.values()))
             raise
-        self.recorded.keep_apart(variant, [recordings[-1]])
+        if told is None:
+            self.recorded.keep_apart(variant, [recordings[-1]])
         for fold in folds:
             trace = expand(trace, fold)
         return Line(trace=trace, exact=lie_exactly(recordings))
+
+    def _loops(self, session: Session, variant: StepVariant) -> bool:
+        """Whether one sample more means more of the same: what is done for each piece of a batch may be pieces that
+        are as many at any size, of experts."""
+        key = variant.key()
+        if key not in self.recorded.loops:
+            few = self._recorded(session, variant, FEW)
+            self.recorded.loops[key] = bool(few.loops.calls) and signature(few.raw) != signature(
+                self._recorded(session, variant, MORE).raw
+            )
+        return self.recorded.loops[key]
+
+    def _told(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording | None:
+        """The step as recordings of other micro batches tell it; None where they do not, or it is one of those."""
+        most = next((size for size in MOST if micro_batch <= size), None)
+        key = variant.key()
+        if micro_batch <= MORE or most is None or not self.recorded.loops.get(key):
+            return None
+        if (key, most) not in self.recorded.grown:
+            self.recorded.grown[key, most] = grown(functools.partial(self._cut, session, variant), most)
+        found = self.recorded.grown[key, most]
+        return None if found is None else found.at(micro_batch)
+
+    def _cut(self, session: Session, variant: StepVariant, micro_batch: int, keep: int) -> Recording:
+        """A step whose loops over samples are run for some of them; 0: for all."""
+        if not keep:
+            return self._recorded(session, variant, micro_batch)
+        loops = self._recorded(session, variant, FEW).loops
+        try:
+            return self._recording(session, variant, micro_batch, keep, loops)
+        except Exception as reason:  # a model may do anything with the pieces: then it is recorded whole
+            raise UnlikeError(str(reason)) from reason
+
+    def _recorded(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
+        """A step as it is kept, or recorded now."""
+        recording = self.recorded.apart.get((variant.key(), micro_batch))
+        if recording is None:
+            recording = self._record(session, variant, micro_batch)
+            if recording.loops.calls:
+                self.recorded.keep_apart(variant, [recording])
+        return recording
 
     def _record(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
         """A step, of a model that has run before: where the first one leaves something to the others, the second."""
@@ -170,7 +217,9 @@ class Tracer:
         self._has_run = True
         return recording
 
-    def _recording(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
+    def _recording(
+        self, session: Session, variant: StepVariant, micro_batch: int, keep: int = 0, loops: Loops = NO_LOOPS
+    ) -> Recording:
         with one_thread():
             batch = self.make_batch(self.model, micro_batch, variant.own_length)
         if variant.stage is not None:
@@ -180,7 +229,7 @@ class Tracer:
         if variant.part is None:
             batch = in_types_of(padded(self.model, batch, variant.padding), variant)
         tokens = micro_batch * (variant.seq_len if self.has_sequence else 1)
-        return session.record(batch, micro_batch, tokens)
+        return session.record(batch, micro_batch, tokens, keep=keep, loops=loops)
 
 
 def _ends_first(sizes: tuple[int, ...]) -> tuple[int, ...]:

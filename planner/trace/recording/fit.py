@@ -27,6 +27,20 @@ from gpu_plan.planner.trace.rules import Ruled
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
 from gpu_plan.planner.trace.sizes.settled import line_through, settled
 
+Call = tuple[str, int]
+"""File and line of a call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loops:
+    """Calls of a step after which something is done for each piece of the batch, and the modules in which it is."""
+
+    calls: frozenset[Call]
+    modules: frozenset[int]
+
+
+NO_LOOPS = Loops(calls=frozenset(), modules=frozenset())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
@@ -46,6 +60,8 @@ class Recording:
     """Whether the model keeps something that was made in the step: frequencies of rotary embeddings, say."""
     read: frozenset[str] = frozenset()
     """Parameters that other modules read, as `ModuleLayout.read` has them."""
+    loops: Loops = NO_LOOPS
+    """What was done for each sample in turn: of another micro batch the structure is another one."""
 
 
 def signature(raw: RawTrace) -> str:

@@ -8,6 +8,7 @@ from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.folding.units import Fold
 from gpu_plan.planner.trace.recording.fit import Recording
+from gpu_plan.planner.trace.recording.repeats.grown import Grown
 from gpu_plan.planner.trace.sizes.errors import NotLinearError
 from gpu_plan.planner.trace.sizes.ranges import ranges_for
 from gpu_plan.planner.trace.sizes.settled import settled
@@ -50,6 +51,11 @@ class Recorded:
     the last of each range that does, with which the next one begins."""
     lines: dict[str, list[Line]] = field(default_factory=dict)
     """What was recorded, by variant."""
+    loops: dict[str, bool] = field(default_factory=dict)
+    """Whether variants that were asked do something for each sample in turn: no two micro batches have one structure
+    then."""
+    grown: dict[tuple[str, int], Grown | None] = field(default_factory=dict)
+    """Of these, what tells recordings up to a size; None where nothing does."""
 
     def told(self, variant: StepVariant, ranges: Sequence[tuple[int, ...]]) -> StepTrace | None:
         """The trace over the widest of the ranges that what was recorded tells; None where it tells none."""
@@ -63,6 +69,8 @@ class Recorded:
     def bends(self, variant: StepVariant, points: tuple[int, ...]) -> bool:
         """Whether a range is known to hold no single line."""
         key = variant.key()
+        if len(points) > 1 and self.loops.get(key):
+            return True
         return (key, points) in self.broken or any(line.tells(points) for line in self.lines.get(key, ()))
 
     def at_once(self, variant: StepVariant, micro_batch: int, *, wide: bool) -> StepTrace | None:
@@ -74,6 +82,12 @@ class Recorded:
             if found is not None or not self.bends(variant, points):
                 return found
         return None
+
+    def fold_anew(self, folds: list[Fold] | None) -> None:
+        """Blocks are left out otherwise from now on: what was recorded without them stands for nothing else."""
+        self.folds = folds
+        self.apart.clear()
+        self.grown.clear()
 
     def keep_apart(self, variant: StepVariant, recordings: Sequence[Recording]) -> None:
         """The latest of them all, up to as many operators as are worth their memory."""
