@@ -19,6 +19,7 @@
 #define NOTHING ((int32_t)-1)
 #define SPAN ((int64_t)1 << 42) /* bytes of a pool's address range, before rounding to pages */
 #define ON_SHELF 64             /* free blocks on one shelf at most */
+#define NEAR 8                  /* places that are looked at one by one */
 
 typedef struct {
     int32_t shelf, item;
@@ -150,9 +151,11 @@ static Place near(const Pool *pool, Place at, int64_t size, int64_t address) {
     if (at.shelf && !precedes(shelf[-1].size, shelf[-1].address, size, address)) return place(pool, size, address);
     int32_t item = at.item < shelf->count ? at.item : shelf->count;
     const Free *free = shelf->free;
-    while (item < shelf->count && precedes(free[item].size, free[item].address, size, address)) item++;
-    while (item && !precedes(free[item - 1].size, free[item - 1].address, size, address)) item--;
-    return (Place){at.shelf, item};
+    int32_t least = item > NEAR ? item - NEAR : 0, most = item + NEAR < shelf->count ? item + NEAR : shelf->count;
+    while (item < most && precedes(free[item].size, free[item].address, size, address)) item++;
+    if (item == most && most < shelf->count) return place(pool, size, address);
+    while (item > least && !precedes(free[item - 1].size, free[item - 1].address, size, address)) item--;
+    return item == least && least ? place(pool, size, address) : (Place){at.shelf, item};
 }
 
 /* The free block at a place; NULL behind the last one. */
@@ -229,7 +232,7 @@ static Place inserted(Heap *heap, Pool *pool, Place at, Free made) {
 static void put(Heap *heap, int32_t index) {
     Block *block = &heap->blocks[index];
     Pool *pool = &heap->pools[block->pool];
-    block->at = inserted(heap, pool, place(pool, block->size, block->address), (Free){block->size, block->address, index});
+    block->at = inserted(heap, pool, near(pool, block->at, block->size, block->address), (Free){block->size, block->address, index});
     if (!heap->broken) block->free = 1;
 }
 
