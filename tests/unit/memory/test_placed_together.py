@@ -209,8 +209,8 @@ def test_elements_of_a_script_are_those_of_padded_parameters() -> None:
     numbers = {}
     for world in (3, 4):
         Zero3().rank(replace(context(world_size=world, settings=settings), trace=trace))
-        columns = carried(trace, world).columns
-        numbers[world] = {kind: set(columns[columns[:, 1] == kind, 2].tolist()) for kind in (TAKE, FETCH, REDUCE)}
+        does, number = carried(trace, world).columns[:, 1], carried(trace, world).number
+        numbers[world] = {kind: set(number[does == kind].tolist()) for kind in (TAKE, FETCH, REDUCE)}
         assert {one.elements for one in carried(trace, world).gathers} == {258 if world == 3 else 256}
     assert numbers == {3: {TAKE: {258}, FETCH: {258}, REDUCE: {258}}, 4: {TAKE: {256}, FETCH: {256}, REDUCE: {0}}}
 
@@ -319,8 +319,9 @@ def test_a_walk_that_is_broken_off_is_begun_anew() -> None:
 def test_walks_through_swap_buffers_are_begun_before_anybody_asks_too() -> None:
     asked = context(world_size=2, offload=Offload.NVME, settings=SWAPPING, trace=replace(SWAPPED))
     with walks() as gone:
-        assert len(list(Zero3().prepares(asked))) > 0
+        list(Zero3().prepares(asked))
         before = len(gone)
+        assert before == len(scripts(asked.trace).swapping) > 0
         found = Zero3().rank(asked)
         assert len(gone) == before
     same(found.stream, alone(replace(asked, trace=SWAPPED)).stream)
@@ -338,5 +339,5 @@ def test_one_who_prepares_goes_on_where_another_left_off() -> None:
         one = Zero3().prepares(asked)
         assert sum(1 for _ in islice(one, 4)) == 4
         assert len(list(Zero3().prepares(asked))) == whole - 4
-        assert len(list(one)) <= 2, "nothing of the walk itself"
+        assert list(one) == []
         assert len(gone) == 1

@@ -78,7 +78,7 @@ class Acts:
     def run(self, in_pass: Pass, at: Point | None = None) -> None:
         """The next section, of this pass; all of it at one moment where `at` says so."""
         span, builder = next(self._sections), self._builder
-        section = Section(self._script.columns[span.start : span.stop], at)
+        section = Section(self._script, span, at)
         self._gathers(section)
         gradients = section.of(GRADIENT)
         gone = builder.gradients_gone(in_pass, section.number[gradients])

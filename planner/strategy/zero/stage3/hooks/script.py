@@ -119,9 +119,9 @@ class Script:
 
     def placed(self, points: IntArray, launches: IntArray) -> "Script":
         """Along a trace whose places these points are; `launches` are the kernels launched up to each event of it."""
-        other, columns, moments = copy(self), self.columns.copy(), self.moments.copy()
-        columns[:, 0], moments[:, 0] = points[columns[:, 0]], points[moments[:, 0]]
-        other.__dict__.update(columns=columns, moments=moments)
+        other, moments = copy(self), self.moments.copy()
+        moments[:, 0] = points[moments[:, 0]]
+        other.__dict__.update(at=points[self.columns[:, 0]], moments=moments)
         other.streams = copy(self.streams)
         other.streams.log = log = replace(self.streams.log, launches=array("q", launches.tobytes()))
         other.until = until(log)
@@ -129,10 +129,10 @@ class Script:
 
     def among(self, parts: Partitions, ranks: int, dtype: str) -> "Script":
         """As so many ranks carry it out, whose parts these are."""
-        _ = self.tickets, self._sent, self._calls, self._groups, self._at  # the same of each, worked out once
+        _ = self.tickets, self._sent, self._calls, self._groups, self._sized_acts  # the same of each, worked out once
         other, padded = copy(self), np.asarray(parts.share, dtype=np.int64) * ranks
         stored = padded * np.asarray(parts.scale, dtype=np.int64) if parts.scale else padded
-        other.__dict__["columns"] = self._sized(padded, stored, np.asarray(parts.numel, dtype=np.int64))
+        other.__dict__["number"] = self._sized(padded, stored, np.asarray(parts.numel, dtype=np.int64))
         other.streams = copy(self.streams)
         other.streams.log = self._log(padded, stored, ranks, dtype)
         calls: Counter[tuple[int, bool, bool, int]] = Counter()
@@ -181,27 +181,37 @@ class Script:
         return _Groups.of_each([parameters for _, parameters in self.sized])
 
     @cached_property
-    def _at(self) -> IntArray:
+    def _sized_acts(self) -> IntArray:
         """These acts, in the order of `sized`."""
         return np.asarray([act for act, _ in self.sized], dtype=np.int64)
 
     def _sized(self, padded: IntArray, stored: IntArray, numel: IntArray) -> IntArray:
-        """The acts as [acts, 4], of parameters padded to so many elements, which take so many of the engine's type."""
-        columns = self.columns.copy()
+        """Each act's number, of parameters padded to so many elements, which take so many of the engine's type."""
+        number = self.columns[:, 2].copy()
         if self.sized:
             groups = self._groups
             reduced = groups.sums(padded)
             # One evenly divided gradient is reduced in place.
             in_place = (groups.counts == 1) & (reduced == groups.sums(numel))
             copied, whole = np.where(in_place, 0, reduced)[groups.which], groups.sums(stored)[groups.which]
-            at = self._at
-            columns[at, 2] = np.where(columns[at, 1] == REDUCE, copied, whole)
-        return columns
+            at = self._sized_acts
+            number[at] = np.where(self.columns[at, 1] == REDUCE, copied, whole)
+        return number
 
     @cached_property
     def columns(self) -> IntArray:
-        """The acts as [acts, 4]."""
+        """The acts as [acts, 4], as they were walked by: the same for all who carry them out."""
         return np.asarray(self.acts, dtype=np.int64).reshape(-1, 4)
+
+    @cached_property
+    def at(self) -> IntArray:
+        """When each is: a point, once they are `placed`."""
+        return self.columns[:, 0]
+
+    @cached_property
+    def number(self) -> IntArray:
+        """The number of each, among so many ranks."""
+        return self.columns[:, 2]
 
     @cached_property
     def tickets(self) -> int:

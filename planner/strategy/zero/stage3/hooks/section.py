@@ -4,6 +4,7 @@ import numpy as np
 
 from gpu_plan.planner.memory.stream.moments import Point
 from gpu_plan.planner.plain.among import among
+from gpu_plan.planner.strategy.zero.stage3.hooks.script import Script
 from gpu_plan.planner.trace.events import IntArray
 
 _TURNS = 8
@@ -13,11 +14,11 @@ _TURNS = 8
 class Section:
     """What its acts do, in columns; a rank has thousands, which are placed together."""
 
-    def __init__(self, acts: IntArray, at: Point | None) -> None:
-        """`acts` [acts, 4] as in a script; all of them at one moment where `at` says so."""
-        self.at, self.does, self.number, self.more = acts.T
-        if at is not None:
-            self.at = np.full(len(acts), at)
+    def __init__(self, script: Script, span: range, at: Point | None) -> None:
+        """Those acts of a script; all of them at one moment where `at` says so."""
+        acts = slice(span.start, span.stop)
+        self.at, self.number = script.at[acts] if at is None else np.full(len(span), at), script.number[acts]
+        self.does, self.more = script.columns[acts, 1], script.columns[acts, 3]
         self._acts: list[IntArray] = []
         self._turns: list[IntArray] = []
         self._what: list[IntArray] = []

@@ -75,7 +75,8 @@ def script_of(walked: Walked) -> Script:
 
 
 def walking(walked: Walked) -> Iterator[None]:
-    """`script_of` before anybody asks, in pieces of a few milliseconds: whoever asks meanwhile goes on from there."""
+    """The walk before anybody asks, in pieces of a few milliseconds: whoever asks meanwhile goes on from there. Raises
+    SwapError as `script_of`."""
     known, pool, key = scripts(walked.context.trace), walked.pool, _key(walked)
     there: Container[object] = known if pool is None else known.swapping
     if key not in there:
@@ -84,13 +85,10 @@ def walking(walked: Walked) -> Iterator[None]:
             yield
         if key not in there and _BEGUN.get((id(known), key)) is not walk:
             return  # Somebody went on with it, and was broken off.
-    script = _walk(walked, key) if pool is None else _swapping(walked, key, pool)
-    here = carried_out(walked.context.trace)
-    if key not in here:
-        yield
-        here[key] = _placed(walked, script)
-    yield
-    script_of(walked)
+    if pool is None:
+        _walk(walked, key)
+    else:
+        _swapping(walked, key, pool)
 
 
 _BEGUN: "WeakValueDictionary[tuple[int, object], _Walk]" = WeakValueDictionary()
