@@ -19,7 +19,7 @@ from gpu_plan.planner.trace.layout import layout_of
 from gpu_plan.planner.trace.parallel.context import shared_out
 from gpu_plan.planner.trace.parallel.stages import stage_inputs
 from gpu_plan.planner.trace.recording.between import ends_suffice
-from gpu_plan.planner.trace.recording.collection import one_thread
+from gpu_plan.planner.trace.recording.collection import no_collection, one_thread
 from gpu_plan.planner.trace.recording.fit import NO_LOOPS, Loops, Recording, fit, lie_exactly, signature
 from gpu_plan.planner.trace.recording.recorded import Line, Recorded
 from gpu_plan.planner.trace.recording.repeats.bodies import UnlikeError
@@ -143,7 +143,7 @@ class Tracer:
                 made[size] = told or self._recorded(session, variant, size)
                 if len(sizes) > 1 and made[size].loops.calls and self._loops(session, variant):
                     raise NotLinearError("something is done for each sample in turn")
-                if signature(made[size].raw) != signature(made[sizes[0]].raw):
+                if size != sizes[0] and signature(made[size].raw) != signature(made[sizes[0]].raw):
                     raise NotLinearError("the step's structure changes with the micro batch")
             recordings = tuple(made[size] for size in sizes if size in made)
             trace = fit(
@@ -186,9 +186,11 @@ class Tracer:
         if micro_batch <= MORE or most is None or not self.recorded.loops.get(key):
             return None
         if (key, most) not in self.recorded.grown:
-            self.recorded.grown[key, most] = grown(functools.partial(self._cut, session, variant), most)
+            with no_collection():
+                self.recorded.grown[key, most] = grown(functools.partial(self._cut, session, variant), most)
         found = self.recorded.grown[key, most]
-        return None if found is None else found.at(micro_batch)
+        with no_collection():
+            return None if found is None else found.at(micro_batch)
 
     def _cut(self, session: Session, variant: StepVariant, micro_batch: int, keep: int) -> Recording:
         """A step whose loops over samples are run for some of them; 0: for all."""

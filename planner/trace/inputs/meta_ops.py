@@ -85,6 +85,18 @@ def into_out(*args: Any, out: torch.Tensor, **options: Any) -> torch.Tensor:
     return out
 
 
+def drawn(operator: Any) -> Callable[..., torch.Tensor]:
+    """`operator(given, ...)`, which fills what it is given with random numbers: one kernel, and nothing on meta, where
+    torch goes a long way in Python (torch/_refs/__init__.py: exponential) to the tensor that it was given.
+    """
+
+    def run(given: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+        made: torch.Tensor = given if given.is_meta else operator(given, *rest, **options)
+        return made
+
+    return run
+
+
 META_OPS: dict[Any, Callable[..., Any]] = {
     **{
         getattr(getattr(aten, name), overload): in_place
@@ -93,6 +105,7 @@ META_OPS: dict[Any, Callable[..., Any]] = {
         if overload in ("default", "tensor_lr")
     },
     **{getattr(aten, name).default: reduced_loss(getattr(aten, name).default) for name in _KEEP_ELEMENTS},
+    aten.exponential_.default: drawn(aten.exponential_.default),
     aten._grouped_mm.default: grouped_mm,
     aten._scaled_mm.out: into_out,
     aten._ctc_loss.Tensor: ctc_loss,

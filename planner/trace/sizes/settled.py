@@ -71,6 +71,7 @@ def _alone(trace: StepTrace, micro_batch: int) -> StepTrace:
     def at(fixed: Any, slope: Any) -> Any:
         return fixed + slope * micro_batch
 
+    shapes = {text: shape_at(text, micro_batch) for text in set(trace.tensor_shape)}
     return replace(
         trace,
         bytes_fixed=at(trace.bytes_fixed, trace.bytes_per_sample),
@@ -80,7 +81,7 @@ def _alone(trace: StepTrace, micro_batch: int) -> StepTrace:
         op_bytes_fixed=at(trace.op_bytes_fixed, trace.op_bytes_per_sample),
         op_bytes_per_sample=np.zeros_like(trace.op_bytes_per_sample),
         inputs=[(name, 0, at(fixed, slope)) for name, slope, fixed in trace.inputs],
-        tensor_shape=[shape_at(text, micro_batch) for text in trace.tensor_shape],
+        tensor_shape=[shapes[text] for text in trace.tensor_shape],
         samples=(micro_batch,),
     )
 

@@ -7,7 +7,7 @@ quarter of a second for sympy.
 import operator
 import sys
 from collections.abc import Callable
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 from gpu_plan.planner.model.build.lean.names import Later, Names
@@ -18,6 +18,7 @@ ASKING = ("torch", "torch._refs", "torch._decomp", "torch._meta_registrations", 
 _SYMPY = "torch.utils._sympy"
 
 
+@cache
 def asks_sizes(module: object) -> bool:
     """Whether a module is one of those, as the globals of its functions name it."""
     return ".".join(str(module).split(".")[:2]) in ASKING

@@ -23,7 +23,7 @@ _alive: dict[int, Any] = {}
 """Operators whose addresses stand in keys: they hash in Python."""
 
 
-class _UnknownError(Exception):
+class UnknownError(Exception):
     """An argument that a key cannot stand for."""
 
 
@@ -46,9 +46,15 @@ def meta_result(
     Equal arguments (shapes, strides and types of tensors, values of all others) give equal results.
     """
     try:
-        key = (id(func), id(run), torch.get_default_dtype(), _key(args), _key(tuple(kwargs.items())) if kwargs else ())
+        key = (
+            id(func),
+            id(run),
+            torch.get_default_dtype(),
+            key_of(args),
+            key_of(tuple(kwargs.items())) if kwargs else (),
+        )
         found = _kept.get(key)
-    except (_UnknownError, TypeError):  # TypeError: not hashable
+    except (UnknownError, TypeError):  # TypeError: not hashable
         return run(*args, **kwargs), None
     if found is None:
         out = run(*args, **kwargs)
@@ -64,16 +70,17 @@ def meta_result(
     return made[0] if alone else tuple(made), found
 
 
-def _key(value: Any) -> Any:
+def key_of(value: Any) -> Any:
+    """What equal arguments have in common; UnknownError where nothing can stand for them."""
     kind = type(value)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         if not value.is_meta or value.layout is not torch.strided or value.is_complex():
-            raise _UnknownError
+            raise UnknownError
         return value.dtype, value.shape, value.stride()
     if kind is tuple or kind is list:
-        return kind, tuple([_key(item) for item in value])
+        return kind, tuple([key_of(item) for item in value])
     if isinstance(value, torch.Tensor):
-        raise _UnknownError
+        raise UnknownError
     return kind, value
 
 

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from gpu_plan.planner.trace.recording.operators.meta_results import UnknownError, key_of
+
 _ADDED = frozenset({"addmm", "addmv", "addbmm", "baddbmm"})
 _FLASH = {
     "aten::_flash_attention_forward": 0,
@@ -17,6 +19,10 @@ _FLASH = {
 
 _HEADS_FIRST = {"gpu_plan::flex_attention_forward": 0, "gpu_plan::flex_attention_backward": 1}
 """The same of FlexAttention."""
+_MOST = 10_000
+_counted: dict[tuple[Any, ...], tuple[Any, int]] = {}
+"""FLOPs of equal arguments, beside the operator, which the key names by its address: torch's formulas go through all
+arguments by a way that is longer than the operator's own on meta."""
 _PRODUCTS = "gpu_plan::head_products"
 """Of rows by all words, whose results no kernel writes (planner/trace/megatron/fused_head.py)."""
 
@@ -34,7 +40,15 @@ def operator_flops(func: Any, args: tuple[Any, ...], out: Any) -> int:
     formula = flop_registry.get(func._overloadpacket)
     if formula is None:
         return 0
-    return int(formula(*args, out_val=out))
+    try:
+        known = _counted.get(key := (id(func), key_of(args)))
+    except (UnknownError, TypeError):  # TypeError: not hashable
+        return int(formula(*args, out_val=out))
+    if known is None:
+        if len(_counted) >= _MOST:
+            _counted.clear()
+        known = _counted[key] = func, int(formula(*args, out_val=out))
+    return known[1]
 
 
 def _flash_flops(args: tuple[Any, ...], query_at: int) -> int:

@@ -5,13 +5,11 @@ which says again what stands before it. What events name (a storage that is free
 named by its place: in the row, or in which run through which loop.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.trace.events import IntArray, Kind
-from gpu_plan.planner.trace.recording.recorder import RawTrace
+from gpu_plan.planner.trace.recording.recorder import RawTensor, RawTrace
 
 
 class UnlikeError(Exception):
@@ -43,28 +41,19 @@ def rows_of(*traces: RawTrace) -> list[IntArray]:
     numbers: dict[object, int] = {}
     found = []
     for raw in traces:
-        tensors = [
-            numbers.setdefault((*_said(tensor), tensor.ruled and type(tensor.ruled.rule)), len(numbers))
-            for tensor in raw.tensors
-        ]
+        kind, row = np.asarray(raw.kind, dtype=np.int64), np.asarray(raw.subject, dtype=np.int64)
+        tensors = [numbers.setdefault(_said(tensor), len(numbers)) for tensor in raw.tensors]
         operators = [numbers.setdefault((one.name, one.module, one.phase), len(numbers)) for one in raw.operators]
-        row = [
-            numbers.setdefault((kind, _subject(kind, subject, tensors, operators)), len(numbers))
-            for kind, subject in zip(raw.kind, raw.subject, strict=True)
-        ]
-        found.append(np.asarray(row, dtype=np.int64))
+        for which, said in (((kind == Kind.ALLOC) | (kind == Kind.FREE), tensors), (kind == Kind.OPERATOR, operators)):
+            row[which] = np.asarray(said, dtype=np.int64)[row[which]]
+        found.append(row * len(Kind) + kind)
     return found
 
 
-def _said(tensor: object) -> tuple[object, ...]:
-    names = ("dtype", "category", "module", "operator", "parameter", "is_scratch", "origin", "name")
-    return tuple(getattr(tensor, name) for name in names)
-
-
-def _subject(kind: int, subject: int, tensors: Sequence[int], operators: Sequence[int]) -> int:
-    if kind in (Kind.ALLOC, Kind.FREE):
-        return tensors[subject]
-    return operators[subject] if kind == Kind.OPERATOR else subject
+def _said(one: RawTensor) -> tuple[object, ...]:
+    rule = None if one.ruled is None else type(one.ruled.rule)
+    where = (one.module, one.operator, one.parameter, one.origin, one.name)
+    return one.dtype, one.category, one.is_scratch, rule, *where
 
 
 def bodies_of(few: IntArray, more: IntArray) -> list[Body]:

@@ -62,24 +62,29 @@ class Growth:
         runs = self.runs(line.at, run)
         found = RawTrace(modules=low.modules, host_reads=low.host_reads)
         numbers: dict[Place, int] = {NOWHERE: -1}
-        for place in places_of(len(low.kind), bodies, runs):
-            _, turn, at = place
-            kind, subject = low.kind[at], low.subject[at]
-            if kind == Kind.ALLOC:
-                numbers[place] = len(found.tensors)
-                found.tensors.append(tensors[subject])
-                subject = numbers[place]
-            elif kind == Kind.FREE:
-                subject = _number(numbers, self.frees[at].at(turn, runs, bodies))
-            elif kind == Kind.OPERATOR:
-                reads, writes = (
-                    tuple([_number(numbers, one) for one in row.at(turn, runs, bodies, whole)])
-                    for row in self.operators[at]
-                )
-                found.operators.append(replace(operators[subject], reads=reads, writes=writes))
-                subject = len(found.operators) - 1
-            found.kind.append(kind)
-            found.subject.append(subject)
+        frees, rows = self.frees, self.operators
+        made_here, gone, ran = Kind.ALLOC, Kind.FREE, Kind.OPERATOR
+        try:
+            for place in places_of(len(low.kind), bodies, runs):
+                _, turn, at = place
+                kind, subject = low.kind[at], low.subject[at]
+                if kind == made_here:
+                    numbers[place] = len(found.tensors)
+                    found.tensors.append(tensors[subject])
+                    subject = numbers[place]
+                elif kind == gone:
+                    subject = numbers[frees[at].at(turn, runs, bodies)]
+                elif kind == ran:
+                    its, (reads, writes) = operators[subject], rows[at]
+                    read = tuple([numbers[one] for one in reads.at(turn, runs, bodies, whole)])
+                    written = tuple([numbers[one] for one in writes.at(turn, runs, bodies, whole)])
+                    made = RawOperator(its.name, its.module, its.phase, its.flops, its.moved_bytes, read, written)
+                    subject = len(found.operators)
+                    found.operators.append(made)
+                found.kind.append(kind)
+                found.subject.append(subject)
+        except KeyError:
+            raise UnlikeError("something is named before it is made") from None
         return found
 
     def places(self, samples: int, run: int) -> list[Place]:
@@ -251,12 +256,7 @@ def _tensor(low: RawTensor, high: RawTensor, line: _Line) -> RawTensor:
 
 
 def _operator(low: RawOperator, high: RawOperator, line: _Line) -> RawOperator:
+    if low.flops == high.flops and low.moved_bytes == high.moved_bytes:
+        return low
     flops, moved = line.through(low.flops, high.flops), line.through(low.moved_bytes, high.moved_bytes)
     return replace(low, flops=flops, moved_bytes=moved)
-
-
-def _number(numbers: dict[Place, int], place: Place) -> int:
-    found = numbers.get(place)
-    if found is None:
-        raise UnlikeError("something is named before it is made")
-    return found
