@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from gpu_plan.planner.trace.recording.operators import meta_results
+from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
+from gpu_plan.planner.trace.recording.operators import meta_results, work
 from gpu_plan.planner.trace.recording.operators.meta_results import meta_result
 
 aten = torch.ops.aten
@@ -102,3 +104,31 @@ def test_what_one_layer_has_asked_is_asked_for_no_other() -> None:
     once = step(2)
     assert once > 50
     assert step(6) == once
+
+
+def test_what_an_operator_works_out_is_counted_once_for_equal_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = torch.ops.aten._scaled_dot_product_flash_attention.default
+    formula, asked = flop_registry[operator._overloadpacket], []
+
+    def counted(*args: Any, **words: Any) -> Any:
+        asked.append(tuple(args[0].shape))
+        return formula(*args, **words)
+
+    monkeypatch.setitem(flop_registry, operator._overloadpacket, counted)
+    monkeypatch.setattr(work, "_counted", {})
+    found = []
+    for length in (64, 64, 128):
+        query, key, value = (torch.empty(1, 2, length, 32, dtype=torch.bfloat16, device="meta") for _ in range(3))
+        found.append(work.operator_flops(operator, (query, key, value), operator(query, key, value)))
+    assert found[0] == found[1] == 4 * 2 * 64 * 64 * 32
+    assert found[2] == 4 * found[0]
+    assert asked == [(1, 2, 64, 32), (1, 2, 128, 32)]
+
+
+def test_random_numbers_are_drawn_into_what_is_given() -> None:
+    draw = META_OPS[torch.ops.aten.exponential_.default]
+    given = torch.empty(3, device="meta")
+    assert draw(given, 2.0) is given
+    here = torch.zeros(3)
+    assert draw(here) is here
+    assert bool((here > 0).all())
