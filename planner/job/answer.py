@@ -27,6 +27,7 @@ from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Answer, Note, Request
 from gpu_plan.planner.options.wishes.read import Wishes, read_wishes
+from gpu_plan.planner.plain.heap import give_back
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.plan.document import Assumption, JobFigures, PlanDocument
 from gpu_plan.planner.search.aside.forked import beside as beside_here
@@ -196,6 +197,7 @@ def _first_search(
     )
     if isinstance(job.task, TrainingTask):
         job.task.forget()  # what was found names its own ranks
+    give_back()
     trained = by_trainer(
         request,
         cluster,

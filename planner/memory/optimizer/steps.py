@@ -102,7 +102,7 @@ def place_steps(
     builder.splice(_steps(optimizer, tuple(tensors), clipping, full_embeddings, builder.steps_begin()))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _steps(
     optimizer: Optimizer,
     tensors: tuple[LocalTensor, ...],

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,10 @@ from gpu_plan.planner.memory.stream.placing import Placed, Waiting, column
 from gpu_plan.planner.memory.stream.rank import RankStream
 from gpu_plan.planner.memory.stream.traced import TracedEvents, marks
 from gpu_plan.planner.trace.events import IntArray, Mark, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
+
+_FEW = 2**15 - 1
+"""Segments whose numbers two bytes hold: a run has more only where it has thousands of micro batches laid out."""
 
 
 def assembled(
@@ -58,7 +63,7 @@ def assembled(
         history=history,
         step_segments=tuple(steps),
         fixed=np.concatenate([np.tile(trace.bytes_fixed, num_passes), column(placed.fixed)]),
-        per_sample=np.concatenate([np.tile(trace.bytes_per_sample, num_passes), _sparse(placed.per_sample, own)]),
+        per_sample=_per_sample(trace, num_passes, placed, own),
         cuda_stream=_narrow(
             np.concatenate([np.zeros(traced, dtype=np.int64), _sparse(placed.cuda_stream, own)]), np.int8
         ),
@@ -118,10 +123,26 @@ def _ordered(
     found = Ordered(
         sign=_narrow(signs[order], np.int8),
         tensor=_narrow(tensors[order], np.int32),
-        segment=_narrow(segment, np.int32),
+        segment=_narrow(segment, np.int16 if len(segment) == 0 or segment[-1] <= _FEW else np.int32),
         in_backward=in_backward,
     )
     return found, at, order
+
+
+@of_trace
+def _growing(_: StepTrace) -> WeakValueDictionary[object, IntArray]:
+    """By passes and what a strategy placed that grows with the batch, which is little, such columns of a trace."""
+    return WeakValueDictionary()
+
+
+def _per_sample(trace: StepTrace, num_passes: int, placed: Placed, own: int) -> IntArray:
+    """What grows with the batch, storage by storage; ranks that differ in sizes alone share it."""
+    known, key = _growing(trace), (num_passes, own, tuple(placed.per_sample.items()))
+    found = known.get(key)
+    if found is None:
+        found = np.concatenate([np.tile(trace.bytes_per_sample, num_passes), _sparse(placed.per_sample, own)])
+        known[key] = found
+    return found
 
 
 def _narrow(values: IntArray, to: type[np.signedinteger[Any]]) -> IntArray:

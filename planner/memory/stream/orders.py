@@ -34,32 +34,27 @@ _Array = weakref.ref[NDArray[Any]]
 
 
 class Orders:
-    """Those in which nothing waits stay as long as the trace; the others, three times as large, as long as there is a
-    stream that has them."""
+    """Each as long as there is a stream that has it."""
 
     def __init__(self) -> None:
-        self._kept: dict[object, Known] = {}
         self._held: dict[object, tuple[tuple[_Array, ...], tuple[_Array, ...]]] = {}
 
     def get(self, key: object) -> Known | None:
         """What is known under a key."""
         if key not in self._held:
-            return self._kept.get(key)
+            return None
         ordered, returned = ([array() for array in arrays] for arrays in self._held[key])
         if any(array is None for array in (*ordered, *returned)):
             return None
-        return _of(Ordered, ordered), _of(Returned, returned)
+        return _of(Ordered, ordered), _of(Returned, returned) if returned else None
 
     def put(self, key: object, known: Known) -> None:
         """One more."""
         ordered, returned = known
-        if returned is None:
-            self._kept[key] = known
-            return
         gone = [key for key, held in self._held.items() if any(array() is None for array in (*held[0], *held[1]))]
         for old in gone:
             del self._held[old]
-        self._held[key] = _refs(ordered), _refs(returned)
+        self._held[key] = _refs(ordered), () if returned is None else _refs(returned)
 
 
 def _refs(of: Ordered | Returned) -> tuple[_Array, ...]:

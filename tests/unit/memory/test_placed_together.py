@@ -183,7 +183,7 @@ def test_one_walk_serves_ranks_that_offload_otherwise() -> None:
 def carried(trace: StepTrace, ranks: int) -> Script:
     """Its one script, as so many ranks carry it out."""
     ((key, _),) = scripts(trace).items()
-    return carried_out(trace)[key, ranks]
+    return carried_out(trace).get((key, ranks), lambda: pytest.fail("nobody carried it out"))
 
 
 @pytest.mark.parametrize("offload", [Offload.NONE, Offload.ALL])

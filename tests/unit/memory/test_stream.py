@@ -116,6 +116,6 @@ def test_what_is_at_rest_is_what_an_iteration_leaves() -> None:
 def test_columns_are_narrow_and_bytes_are_not() -> None:
     stream = Single().rank(small_context(TRACE, world_size=1)).stream
     columns = (stream.event_sign, stream.event_tensor, stream.event_segment, stream.category, stream.cuda_stream)
-    assert [column.itemsize for column in columns] == [1, 4, 4, 1, 1]
+    assert [column.itemsize for column in columns] == [1, 4, 2, 1, 1]
     assert stream.requested(2**40).dtype == np.int64
     assert stream.live(2**40).dtype == np.int64

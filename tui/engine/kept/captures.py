@@ -11,6 +11,7 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.plain.recent import Recent
 from gpu_plan.planner.plan.codec import decode, load_object
 from gpu_plan.planner.plan.codec import dump as as_json
 from gpu_plan.planner.trace.device import device_kind
@@ -18,7 +19,6 @@ from gpu_plan.planner.trace.entries import assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.storage import dump, load
 from gpu_plan.tui.engine.kept.providers import UntracedError
-from gpu_plan.tui.engine.kept.recent import Recent
 from gpu_plan.tui.engine.messages import CaptureParcel
 
 _RUNS = 32

@@ -11,6 +11,7 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.generation import InferGiven, quantisation, weight_type
 from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.plain.recent import Recent
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.entries import assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
@@ -18,7 +19,6 @@ from gpu_plan.planner.trace.generation.provider import GenerationProvider
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.storage import dump, load
 from gpu_plan.tui.engine.kept.providers import UntracedError
-from gpu_plan.tui.engine.kept.recent import Recent
 from gpu_plan.tui.engine.messages import GenerationParcel
 
 _TRACES = 48

@@ -11,13 +11,13 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training.adapters import adapter_of
 from gpu_plan.planner.options.training.given import Given
+from gpu_plan.planner.plain.recent import Recent
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.entries import assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.provider import Provider, TraceProvider, Twins
 from gpu_plan.planner.trace.storage import load
 from gpu_plan.planner.trace.variant import Regime, StepVariant
-from gpu_plan.tui.engine.kept.recent import Recent
 from gpu_plan.tui.engine.messages import TracePayload
 
 T = TypeVar("T", bound=TraceProvider)

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from dataclasses import fields, replace
 
+from gpu_plan.planner.plain.recent import Recent
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator
 from gpu_plan.planner.search.training.piped.step import Kept
@@ -10,7 +11,6 @@ from gpu_plan.planner.strategy.base import RankPlan
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.provider import Provider
 from gpu_plan.planner.workload.training import Workload
-from gpu_plan.tui.engine.kept.recent import Recent
 
 KEPT_BYTES = 192 * 2**20
 """Of arrays in the streams that are kept, at most; the newest stays whatever it takes."""

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gpu_plan.planner.memory.stream.traced import gradient_positions, marks
+from gpu_plan.planner.plain.recent import Recent
 from gpu_plan.planner.plain.values import dataclass
 from gpu_plan.planner.strategy.zero.stage3.hooks.script import Script
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_parameters
@@ -46,6 +47,8 @@ class Scripts(dict[object, Script]):
         """Those of partitions that pass through swap buffers, which are anew for each walk."""
 
 
+_CARRIED_OUT = 4
+"""Two counts of ranks, or two limits: with each script stands what its ranks have in common."""
 _KNOWN: WeakValueDictionary[bytes, Scripts] = WeakValueDictionary()
 """By structure, as long as there is one of the traces."""
 
@@ -57,9 +60,10 @@ def scripts(trace: StepTrace) -> Scripts:
 
 
 @of_trace
-def carried_out(_: StepTrace) -> dict[object, Script]:
-    """Scripts in which a trace's own points stand, as so many ranks carry them out; whoever makes one adds it."""
-    return {}
+def carried_out(_: StepTrace) -> Recent[Script]:
+    """Scripts in which a trace's own points stand, as so many ranks carry them out; whoever makes one adds it. They are
+    made of those of `scripts` in milliseconds, and take megabytes: other counts of ranks let go of them."""
+    return Recent(_CARRIED_OUT)
 
 
 @of_trace

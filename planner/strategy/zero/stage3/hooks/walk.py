@@ -66,12 +66,8 @@ def script_of(walked: Walked) -> Script:
     context, parts, pool = walked.context, walked.parts, walked.pool
     here, key = carried_out(context.trace), _key(walked)
     script = _walk(walked, key) if pool is None else _swapping(walked, key, pool)
-    if key not in here:
-        here[key] = _placed(walked, script)
-    among = key, context.world_size
-    if among not in here:
-        here[among] = here[key].among(parts, context.world_size, walked.dtype)
-    return here[among]
+    placed = here.get(key, lambda: _placed(walked, script))
+    return here.get((key, context.world_size), lambda: placed.among(parts, context.world_size, walked.dtype))
 
 
 def walking(walked: Walked) -> Iterator[None]:
