@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -112,6 +113,11 @@ class Took:
     processor: float
 
 
+def command_of(python: str, words: Sequence[str]) -> list[str]:
+    """`plan` with these words, by an interpreter."""
+    return [python, "-c", _PLAN, *words]
+
+
 def started(command: list[str], home: str) -> subprocess.Popen[bytes]:
     """The process, in a home of its own."""
     left_out = ("PYTHONDONTWRITEBYTECODE", "GPU_PLAN_CACHE", CORES)
@@ -184,7 +190,7 @@ def measured(job: Job, pairs: int, bare: str) -> dict[str, Any]:
 
 def _ready(job: Job, python: str, home: str) -> list[str]:
     """The command, where its traces are kept behind a run that kept them."""
-    command = [python, "-c", _PLAN, *job.words]
+    command = command_of(python, job.words)
     if job.kept:
         took(command, home)
         shutil.rmtree(Path(home) / "cache" / "gpu-plan" / "plans")
