@@ -23,7 +23,7 @@ from gpu_plan.planner.trace.storage.columns import (
     unpacked_floats,
     unpacked_starts,
 )
-from gpu_plan.planner.trace.storage.common import common_floats, common_ints, common_row, digest
+from gpu_plan.planner.trace.storage.common import common_column, common_row, digest
 from gpu_plan.planner.trace.storage.named import named
 
 _TENSORS, _OPERATORS = (
@@ -125,11 +125,13 @@ def read(content: bytes) -> StepTrace:
         arrays |= {name: _ints(name, next(columns), operators, _grouped(name, operators)) for name in _OPERATORS}
         for name in _FLOATS:
             column = next(columns)
-            arrays[name] = common_floats((digest(column), operators), partial(unpacked_floats, column, operators))
+            arrays[name] = common_column(
+                ("floats", digest(column), operators), partial(unpacked_floats, column, operators)
+            )
         for (at_name, name), length in zip(_RAGGED, rest["ragged"], strict=True):
             lengths, places = next(columns), next(columns)
             known = unpacked(places, int(length))
-            arrays[at_name] = common_ints((at_name, digest(lengths), operators), partial(_starts, lengths, operators))
+            arrays[at_name] = common_column((at_name, digest(lengths), operators), partial(_starts, lengths, operators))
             arrays[name] = _ints(name, next(columns), int(length), (known, places))
         layout: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in rest["layout"].items()
@@ -164,7 +166,7 @@ def _ints(name: str, content: bytes, count: int, grouped: _Grouped | None = None
     dtype = NARROW.get(name, np.int64)
     groups, decide = (None, None) if grouped is None else (grouped[0], digest(grouped[1]))
     key = (dtype, digest(content), count, decide)
-    return common_ints(key, partial(unpacked, content, count, groups, dtype))
+    return common_column(key, partial(unpacked, content, count, groups, dtype))
 
 
 def _starts(lengths: bytes, count: int) -> IntArray:

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from gpu_plan.planner.trace.events import FloatArray, IntArray
 
 T = TypeVar("T")
+C = TypeVar("C", IntArray, FloatArray)
 Key = tuple[object, ...]
 """What decides a value, all but certainly: digests stand for bytes."""
 
@@ -21,8 +22,7 @@ class Row(list[T]):
     __slots__ = ("__weakref__",)
 
 
-_ints: "WeakValueDictionary[Key, IntArray]" = WeakValueDictionary()
-_floats: "WeakValueDictionary[Key, FloatArray]" = WeakValueDictionary()
+_columns: "WeakValueDictionary[Key, Any]" = WeakValueDictionary()
 _rows: "WeakValueDictionary[Key, Row[Any]]" = WeakValueDictionary()
 
 
@@ -31,20 +31,11 @@ def digest(content: bytes) -> bytes:
     return sha256(content).digest()
 
 
-def common_ints(key: Key, make: Callable[[], IntArray]) -> IntArray:
+def common_column(key: Key, make: Callable[[], C]) -> C:
     """The column of a key, made where no trace holds it; nobody may write to it."""
-    found = _ints.get(key)
+    found: C | None = _columns.get(key)
     if found is None:
-        found = _ints[key] = make()
-        found.flags.writeable = False
-    return found
-
-
-def common_floats(key: Key, make: Callable[[], FloatArray]) -> FloatArray:
-    """As `common_ints`."""
-    found = _floats.get(key)
-    if found is None:
-        found = _floats[key] = make()
+        found = _columns[key] = make()
         found.flags.writeable = False
     return found
 
@@ -55,7 +46,7 @@ def known_row(key: Key) -> list[Any] | None:
 
 
 def common_row(key: Key, make: Callable[[], list[T]]) -> list[T]:
-    """As `common_ints`, of a list."""
+    """As `common_column`, of a list."""
     found = _rows.get(key)
     if found is None:
         found = _rows[key] = Row(make())
